@@ -1,0 +1,45 @@
+# Every target sets up what it needs: `make demo` and `make test` work on a fresh machine.
+# The constraint stays on every pip call: an unpinned torch pulls gigabytes of CUDA packages.
+PYTHON ?= python3
+export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+BIN := .venv/bin
+
+.PHONY: help demo test check format fuzz bench clean
+
+help:  ## list the targets
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+
+.venv/installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --editable '.[dev]'
+	touch $@
+
+.venv/bench: .venv/installed
+	$(BIN)/pip install --quiet --editable '.[bench]'
+	touch $@
+
+demo: .venv/installed  ## train something small and real, and show a table
+	$(BIN)/python -m directloss sort --demo
+
+test: .venv/installed  ## the test suite, doctests included
+	$(BIN)/python -m pytest -n 2
+
+check: .venv/installed  ## ruff and mypy
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: .venv/installed  ## let ruff rewrite
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+fuzz: .venv/installed  ## the matching solver against SciPy on 200,000 instances
+	DIRECTLOSS_FUZZ_INSTANCES=200000 $(BIN)/python -m pytest tests/test_matching_fuzz.py
+
+bench: .venv/bench  ## solver speed against SciPy, lapx and Sinkhorn, side by side
+	$(BIN)/python benchmarks/matching.py
+
+clean:  ## forget the environment and caches
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find src tests benchmarks -name __pycache__ -prune -exec rm -rf {} +

@@ -1,0 +1,62 @@
+"""Task losses as linear costs: ``loss(y) = const + <cost, y>`` for every structure y.
+
+Each function returns the cost, shaped like the scores, and names its constant, which no maximiser depends on.
+In a matching, i is the row (the input) and j the column (the position).
+"""
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+
+def hamming(target: Tensor) -> Tensor:
+    """The number of entries in which y differs from ``target`` (..., *E): cost = 1 - 2 target, const = sum(target)."""
+    return 1 - 2 * target
+
+
+def squared_error(values: Tensor, targets: Tensor) -> Tensor:
+    """``sum_j (x_i(j) - s_j)^2`` of a matching that puts x_i at position j: cost_ij = (x_i - s_j)^2, const = 0.
+
+    ``values`` is (..., n) and ``targets`` (..., m); to sort, the targets are the sorted values.
+    """
+    return (values.unsqueeze(-1) - targets.unsqueeze(-2)) ** 2
+
+
+def weighted_hamming(values: Tensor, target: Tensor, by: Literal["row", "column"] = "row") -> Tensor:
+    """The Hamming loss weighted with squared values: cost_ij = w_ij (1 - 2 target_ij), const = sum(w * target).
+
+    ``by="row"`` is the paper's form, w_ij = x_i^2 (the element's own value). ``by="column"`` is its released program's,
+    w_ij = x_j^2 (the value that happens to stand at index j). Neither is the quadratic loss it was derived from
+    (``squared_error`` is), but both have its minimiser.
+    """
+    if by not in ("row", "column"):
+        raise ValueError(f"by is {by!r}, expected 'row' or 'column'")
+    weights = values.unsqueeze(-1 if by == "row" else -2) ** 2
+    return weights * (1 - 2 * target)
+
+
+def rank_distance(values: Tensor, descending: bool = False, power: float = 1.0) -> Tensor:
+    """``sum_i |rank(x_i) - j(i)|^power`` of a matching that puts x_i at j(i): cost_ij = |rank(x_i) - j|^power, const = 0."""
+    ranks = values.argsort(-1, descending=descending, stable=True).argsort(-1)
+    positions = torch.arange(values.shape[-1], device=values.device)
+    return (ranks.unsqueeze(-1) - positions).abs().to(values.dtype) ** power
+
+
+def wrong_label(labels: Tensor, query_labels: Tensor, k: int) -> Tensor:
+    """The share of the k selected that carry another label than the query: cost_i = [label_i != query] / k, const = 0.
+
+    ``labels`` is (..., n) or (n,), ``query_labels`` (...); the cost is (..., n).
+    """
+    if k < 1:
+        raise ValueError(f"k is {k}, expected at least 1")
+    return (labels != query_labels.unsqueeze(-1)).to(torch.get_default_dtype()) / k
+
+
+def label_distance(distances: Tensor, labels: Tensor, query_labels: Tensor) -> Tensor:
+    """The paper's nearest-neighbour loss, ``-sum of the distances of selected right-label entries``; const = 0.
+
+    cost_i = -d_i [label_i == query], with the embedding distances ``distances`` (..., n) taken as constants. It is never
+    positive and has no meaning as an error, but with -1 < epsilon < 0 it makes right-label entries look nearer.
+    """
+    return -distances.detach() * (labels == query_labels.unsqueeze(-1))

@@ -1,0 +1,55 @@
+"""Score nets and scale nets of the paper.
+
+``stack`` trains many independent copies as one: parameters, inputs and outputs get leading axes of that shape.
+"""
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+
+class _Affine(nn.Module):
+    """``nn.Linear`` with leading stack axes and its default initialisation, drawn from ``generator``."""
+
+    def __init__(self, inputs: int, outputs: int, stack: Sequence[int], generator: torch.Generator | None):
+        super().__init__()
+        bound = 1 / math.sqrt(inputs)
+        self.weight = nn.Parameter(torch.empty(*stack, inputs, outputs).uniform_(-bound, bound, generator=generator))
+        self.bias = nn.Parameter(torch.empty(*stack, 1, outputs).uniform_(-bound, bound, generator=generator))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x @ self.weight + self.bias
+
+
+class SortingNet(nn.Module):
+    """Scores of a matching of numbers to positions: (*stack, B, n) -> (*stack, B, n, n), each number on its own."""
+
+    def __init__(self, n: int, hidden: int = 32, stack: Sequence[int] = (), generator: torch.Generator | None = None):
+        super().__init__()
+        self.embed = _Affine(1, hidden, stack, generator)
+        self.score = _Affine(hidden, n, stack, generator)
+
+    def forward(self, x: Tensor) -> Tensor:
+        numbers = x.flatten(-2).unsqueeze(-1)
+        # One input each: multiplying by broadcasting is far cheaper than a matrix product with an inner size of one.
+        hidden = torch.relu(numbers * self.embed.weight + self.embed.bias)
+        return self.score(hidden).unflatten(-2, x.shape[-2:])
+
+
+class SortingScale(nn.Module):
+    """One strictly positive noise scale for each sequence: (*stack, B, n) -> (*stack, B)."""
+
+    def __init__(self, n: int, stack: Sequence[int] = (), generator: torch.Generator | None = None):
+        super().__init__()
+        self.affine = _Affine(n, 1, stack, generator)
+
+    def forward(self, x: Tensor) -> Tensor:
+        scale: Tensor = self.affine(x).squeeze(-1)
+        return positive(scale)
+
+
+def positive(x: Tensor) -> Tensor:
+    """Softplus, kept above the smallest normal number, so that a scale never underflows to zero."""
+    return nn.functional.softplus(x).clamp_min(torch.finfo(x.dtype).tiny)

@@ -1,0 +1,343 @@
+"""Exact linear assignment for batches: the numba kernel behind :class:`Matching`.
+
+The method is the shortest augmenting path of Jonker and Volgenant in its Dijkstra form, in float64, minimising
+``c = -(scores + step * cost)``. Three facts make it fast:
+
+* Any column potentials ``v`` are dual feasible with ``u_i = min_j (c_ij - v_j)``, so a solve may start from whatever
+  potentials are at hand and stays exact: only rows whose pair is not tight have to be augmented. Along the steps of
+  one instance the potentials of the step before are used (the warm start).
+* Column reduction alone is a poor start where rows want the same columns in the same order, as scores that sort do.
+  There the matrix is close to ``r_i + k_j + a_i b_j``, whose optimal potentials are known in closed form; reducing by
+  them first leaves a tenth of the work (``_monotone_rows``).
+* The inner loop, a row's relaxation with its argmin, is written as vector instructions (``_relaxation``), because
+  LLVM does not vectorise a floating-point argmin.
+
+Rows are never more than columns here; columns are padded to a multiple of the vector width with infinite costs.
+Forbidden entries are infinite costs as well.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+LANES = 4
+# A column's code is its index, plus TAKEN when a row holds it: the smallest code among ties is a free column.
+TAKEN = 1 << 40
+NONE = 1 << 41
+
+_F64, _I64, _I32 = ir.DoubleType(), ir.IntType(64), ir.IntType(32)
+_FLOATS, _INTS = ir.VectorType(_F64, LANES), ir.VectorType(_I64, LANES)
+
+
+def _relaxation(compare: bool, argmin: bool) -> Callable[..., Any]:
+    """Build the relaxation of row i, ``key = min(key, c[i] - potential + offset)``, with ``pred = i`` where it lowers.
+
+    Without ``compare`` it starts a search: keys and predecessors are written, whatever they were. With ``argmin`` it
+    returns the code of the smallest key: its value is ``key[code % TAKEN]``, and NONE says that all are infinite.
+    """
+
+    def typed(
+        _typing: Any, c: Any, potential: Any, key: Any, pred: Any, code: Any, offset: Any, i: Any
+    ) -> tuple[Any, Any]:
+        signature = types.int64(c, potential, key, pred, code, types.float64, types.int64)
+        return signature, lambda context, builder, sig, args: _emit(context, builder, sig, args, compare, argmin)
+
+    return intrinsic(typed)  # type: ignore[no-any-return]
+
+
+def _emit(context: Any, builder: Any, signature: Any, args: Any, compare: bool, argmin: bool) -> Any:
+    arrays = [context.make_array(t)(context, builder, a) for t, a in zip(signature.args[:5], args[:5], strict=True)]
+    c, potential, key, pred, code = (array.data for array in arrays)
+    offset, i = args[5:]
+    width = builder.extract_value(arrays[2].shape, 0)
+    row = builder.gep(c, [builder.mul(i, width)])
+
+    def splat(value: Any, vector: Any) -> Any:
+        undefined = ir.Constant(vector, ir.Undefined)
+        one = builder.insert_element(undefined, value, ir.Constant(_I32, 0))
+        return builder.shuffle_vector(one, undefined, ir.Constant(ir.VectorType(_I32, LANES), [0] * LANES))
+
+    def at(pointer: Any, j: Any, vector: Any) -> Any:
+        return builder.bitcast(builder.gep(pointer, [j]), vector.as_pointer())
+
+    def load(pointer: Any, j: Any, vector: Any) -> Any:
+        return builder.load(at(pointer, j, vector), align=8)
+
+    def store(value: Any, pointer: Any, j: Any) -> None:
+        builder.store(value, at(pointer, j, value.type), align=8)
+
+    offsets, rows = splat(offset, _FLOATS), splat(i, _INTS)
+    low = cgutils.alloca_once_value(builder, ir.Constant(_FLOATS, [float("inf")] * LANES))
+    best = cgutils.alloca_once_value(builder, ir.Constant(_INTS, [NONE] * LANES))
+    with cgutils.for_range(builder, builder.sdiv(width, ir.Constant(_I64, LANES))) as loop:
+        j = builder.mul(loop.index, ir.Constant(_I64, LANES))
+        new = builder.fadd(builder.fsub(load(row, j, _FLOATS), load(potential, j, _FLOATS)), offsets)
+        lowered = rows
+        if compare:
+            old = load(key, j, _FLOATS)
+            better = builder.fcmp_ordered("<", new, old)
+            new = builder.select(better, new, old)
+            lowered = builder.select(better, rows, load(pred, j, _INTS))
+        store(new, key, j)
+        store(lowered, pred, j)
+        if argmin:
+            less = builder.fcmp_ordered("<", new, builder.load(low))
+            builder.store(builder.select(less, load(code, j, _INTS), builder.load(best)), best)
+            builder.store(builder.select(less, new, builder.load(low)), low)
+
+    # Fold the lanes pairwise, in vectors: extracted lanes would be compared with branches that nothing predicts.
+    value, found = builder.load(low), builder.load(best)
+    half = LANES // 2
+    while half:
+        turn = ir.Constant(ir.VectorType(_I32, LANES), [lane ^ half for lane in range(LANES)])
+        other_value = builder.shuffle_vector(value, value, turn)
+        other_found = builder.shuffle_vector(found, found, turn)
+        tie = builder.fcmp_ordered("==", other_value, value)
+        tie = builder.and_(tie, builder.icmp_signed("<", other_found, found))
+        take = builder.or_(builder.fcmp_ordered("<", other_value, value), tie)
+        value, found = builder.select(take, other_value, value), builder.select(take, other_found, found)
+        half //= 2
+    return builder.extract_element(found, ir.Constant(_I32, 0))
+
+
+_scan_first = _relaxation(compare=False, argmin=True)
+_scan_next = _relaxation(compare=True, argmin=True)
+_lower = _relaxation(compare=True, argmin=False)
+
+# Inlined, because passing an array to a compiled function costs two atomic operations, more than a small row's scan.
+_inline = njit(nogil=True, cache=True, inline="always")
+_compile = njit(nogil=True, cache=True)
+
+
+@_inline
+def _load(c, width, scores, cost, instance, step):
+    """Write the costs of one instance; padding columns stay infinite."""
+    n, m = scores.shape[1:]
+    period = instance % cost.shape[0]
+    for i in range(n):
+        for j in range(m):
+            c[i * width + j] = -(np.float64(scores[instance, i, j]) + step * np.float64(cost[period, i, j]))
+
+
+@_inline
+def _forbid(c, width, forbidden, instance):
+    n, m = forbidden.shape[1:]
+    period = instance % forbidden.shape[0]
+    for i in range(n):
+        for j in range(m):
+            if forbidden[period, i, j]:
+                c[i * width + j] = np.inf
+
+
+@_inline
+def _reduce_columns(c, u, v, zero, holder, column_of, m):
+    """Set v_j = min_i (c_ij - u_i), give rows columns they attain (tight pairs), and count the rows left without."""
+    n = u.shape[0]
+    v[:] = np.inf
+    for i in range(n):
+        _lower(c, zero, v, holder, holder, -u[i], i)
+    v[m:] = 0.0
+    column_of[:] = -1
+    free = n
+    for j in range(m - 1, -1, -1):
+        if column_of[holder[j]] < 0:
+            column_of[holder[j]] = j
+            free -= 1
+    return free
+
+
+@_compile
+def _normalize(x):
+    """Subtract the mean and scale to a largest magnitude of one, so that products cannot overflow."""
+    x -= x.mean()
+    top = np.abs(x).max()
+    if top > 0.0:
+        x /= top
+
+
+@njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})
+def _dot(x, y):
+    total = 0.0
+    for k in range(x.shape[0]):
+        total += x[k] * y[k]
+    return total
+
+
+@_compile
+def _add(total, weight, x):
+    for k in range(x.shape[0]):
+        total[k] += weight * x[k]
+
+
+@_compile
+def _rank_one(c, n, m):
+    """Fit ``c_ij = row_i + column_j + a_i b_j`` by one round of the power method."""
+    width = c.shape[0] // n
+    ones, row, column, a = np.ones(m), np.empty(n), np.zeros(m), np.empty(n)
+    b = c[:m] - c[(n - 1) * width : (n - 1) * width + m]
+    _normalize(b)
+    for i in range(n):
+        a[i] = _dot(c[i * width : i * width + m], b)
+    _normalize(a)
+    b[:] = 0.0
+    for i in range(n):
+        _add(b, a[i], c[i * width : i * width + m])
+        _add(column, 1.0 / n, c[i * width : i * width + m])
+    _normalize(b)
+    for i in range(n):
+        a[i] = _dot(c[i * width : i * width + m], b)
+        row[i] = _dot(c[i * width : i * width + m], ones) / m
+    norm = _dot(b, b)
+    return row - row.mean(), column, (a - a.mean()) / (norm if norm > 0.0 else 1.0), b
+
+
+@_compile
+def _monotone_rows(c, row, column, a, b, smooth, u):
+    """Row potentials that are optimal if matching rising ``a`` with falling ``b`` is.
+
+    Neighbours in that order bound each step of the column potentials from both sides; the middle is taken. ``smooth``
+    reads the bounds from the rank-one fit (good under noise), otherwise from the matrix itself (good without).
+    """
+    n = u.shape[0]
+    matrix = c.reshape(n, c.shape[0] // n)
+    rows, columns = np.argsort(a), np.argsort(-b)
+    potential = 0.0
+    for q in range(n):
+        i, j = rows[q], columns[q]
+        if q > 0:
+            above, before = rows[q - 1], columns[q - 1]
+            if smooth:
+                potential += column[j] - column[before] + 0.5 * (a[above] + a[i]) * (b[j] - b[before])
+            else:
+                potential += 0.5 * (matrix[above, j] - matrix[above, before] + matrix[i, j] - matrix[i, before])
+        u[i] = (row[i] + column[j] + a[i] * b[j] if smooth else matrix[i, j]) - potential
+
+
+@_inline
+def _improve_start(c, v, column_of, free, u, trial_v, trial_column_of, zero, holder, m):
+    """Replace potentials and pairs by those of a better informed column reduction, if it leaves fewer rows free."""
+    n = u.shape[0]
+    row, column, a, b = _rank_one(c, n, m)
+    for smooth in (True, False):
+        _monotone_rows(c, row, column, a, b, smooth, u)
+        left = _reduce_columns(c, u, trial_v, zero, holder, trial_column_of, m)
+        if left < free:
+            free = left
+            v[:] = trial_v
+            column_of[:] = trial_column_of
+        if free <= 0.1 * n:
+            break
+    return free
+
+
+@_inline
+def _keep_tight(c, v, column_of, key, pred, code):
+    """Drop the pairs that the potentials no longer support; count the rows that lose theirs."""
+    n, width = column_of.shape[0], v.shape[0]
+    free = 0
+    for i in range(n):
+        best = _scan_first(c, v, key, pred, code, 0.0, i) % TAKEN
+        j = column_of[i]
+        if c[i * width + j] - v[j] > key[best]:
+            column_of[i] = -1
+            free += 1
+    return free
+
+
+@_inline
+def _augment(c, v, column_of, row_of, key, pred, code, open_v, scanned, distance):
+    """Give every free row a column along a shortest augmenting path; False where a row can have none."""
+    n, width = column_of.shape[0], v.shape[0]
+    for start in range(n):
+        if column_of[start] >= 0:
+            continue
+        found = _scan_first(c, v, key, pred, code, 0.0, start)
+        if found >= TAKEN:
+            open_v[:] = v
+            count = 0
+            while found >= TAKEN:
+                if found == NONE:
+                    return False
+                j = found - TAKEN
+                low = key[j]
+                scanned[count] = j
+                distance[count] = low
+                count += 1
+                # An infinite key and potential take the column out of the search without a branch.
+                key[j] = np.inf
+                open_v[j] = -np.inf
+                i = row_of[j]
+                found = _scan_next(c, open_v, key, pred, code, low - (c[i * width + j] - v[j]), i)
+            low = key[found]
+            for k in range(count):
+                v[scanned[k]] += distance[k] - low
+        j = found
+        code[j] = TAKEN + j
+        while True:
+            i = pred[j]
+            row_of[j] = i
+            previous = column_of[i]
+            column_of[i] = j
+            j = previous
+            if i == start:
+                break
+    return True
+
+
+@_compile
+def assign(scores, cost, forbidden, steps, columns, first, last):
+    """Solve instances first..last of ``scores`` (B, n, m), n <= m, for every step; write each row's column.
+
+    ``cost`` and ``forbidden`` repeat along the batch with their own length (nothing forbidden: length 0). Return the
+    index of an instance without a perfect matching, or -1.
+    """
+    n, m = scores.shape[1:]
+    width = (m + LANES - 1) // LANES * LANES
+    square, masked = n == m, forbidden.shape[0] > 0
+    c = np.full(n * width, np.inf)
+    v, trial_v, open_v, zero = np.zeros(width), np.zeros(width), np.zeros(width), np.zeros(width)
+    key, distance, u = np.empty(width), np.empty(width), np.empty(n)
+    code, pred, holder = np.full(width, NONE), np.zeros(width, np.int64), np.zeros(width, np.int64)
+    row_of, scanned = np.empty(width, np.int64), np.empty(width, np.int64)
+    column_of, trial_column_of = np.empty(n, np.int64), np.empty(n, np.int64)
+    for instance in range(first, last):
+        for s in range(steps.shape[0]):
+            _load(c, width, scores, cost, instance, steps[s])
+            if masked:
+                _forbid(c, width, forbidden, instance)
+            free = n
+            if not square:  # a column that stays free must keep a potential of zero: nothing to reduce or to keep
+                v[:] = 0.0
+                column_of[:] = -1
+            else:
+                if s > 0:
+                    free = _keep_tight(c, v, column_of, key, pred, code)
+                # A random matrix leaves n / e rows free; more than that is worth another start.
+                if free > 0.4 * n:
+                    u[:] = 0.0
+                    left = _reduce_columns(c, u, trial_v, zero, holder, trial_column_of, m)
+                    if left < free:
+                        free = left
+                        v[:] = trial_v
+                        column_of[:] = trial_column_of
+                if free > 0.4 * n and n >= 16 and not masked:
+                    free = _improve_start(c, v, column_of, free, u, trial_v, trial_column_of, zero, holder, m)
+            for j in range(m):
+                code[j] = j
+                if v[j] == np.inf:
+                    return instance
+            for i in range(n):
+                j = column_of[i]
+                if j >= 0:
+                    row_of[j] = i
+                    code[j] = TAKEN + j
+            if free > 0 and not _augment(c, v, column_of, row_of, key, pred, code, open_v, scanned, distance):
+                return instance
+            for i in range(n):
+                columns[s, instance, i] = column_of[i]
+    return -1

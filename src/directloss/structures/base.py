@@ -1,0 +1,104 @@
+"""What a structure is: a finite set Y of 0/1 tensors with a fast exact maximiser of ``<scores, y>``."""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+# Sums along augmenting paths must not overflow float64.
+LARGEST_SCORE = 1e150
+MOST_STRUCTURES = 1_000_000
+
+
+class Structure(ABC):
+    """A set of structures over entries ``*E``; scores carry any number of batch axes before them.
+
+    A subclass sets ``entry_dims`` (the length of ``*E``), says in ``check_shape`` which entries it takes, and
+    implements ``_solve`` and ``enumerate``; ``_solve_along`` only where solving a family of scores together pays.
+    """
+
+    entry_dims: int
+
+    @abstractmethod
+    def check_shape(self, entries: Sequence[int]) -> None:
+        """Raise ValueError where the structure does not exist over ``entries``."""
+
+    @abstractmethod
+    def enumerate(self, entries: Sequence[int], dtype: torch.dtype = torch.float64) -> Tensor:
+        """Every structure over ``entries``, as a tensor (N, *E). For small cases: tests and audits."""
+
+    @abstractmethod
+    def _solve(self, scores: Tensor) -> Tensor:
+        """A maximiser for each instance of checked, non-empty scores, in their shape, dtype and device."""
+
+    def _solve_along(self, scores: Tensor, cost: Tensor, steps: Sequence[float]) -> Tensor:
+        wide = torch.promote_types(scores.dtype, torch.float32)  # half precision would overflow or tie
+        shifted = (scores.to(wide) + step * cost.to(wide) for step in steps)
+        return torch.stack([self._solve(theta).to(scores.dtype) for theta in shifted])
+
+    @torch.no_grad()
+    def solve(self, scores: Tensor) -> Tensor:
+        """The structure that maximises ``<scores, y>``: 0/1, shaped like ``scores`` (..., *E). Never differentiates."""
+        self._check(scores, "scores")
+        return self._solve(scores) if scores.numel() else torch.zeros_like(scores)
+
+    @torch.no_grad()
+    def solve_along(self, scores: Tensor, cost: Tensor, steps: Sequence[float]) -> Tensor:
+        """The maximisers of ``scores + t * cost`` for every t in ``steps``: (len(steps), ..., *E).
+
+        ``cost`` broadcasts to ``scores``. Each solve may start from the one before.
+        """
+        largest = self._check(scores, "scores")
+        largest_cost = self._check(cost, "cost")
+        if len(steps) == 0 or not all(math.isfinite(step) for step in steps):
+            raise ValueError(f"steps are {steps!r}; expected one finite number or more")
+        try:
+            same = torch.broadcast_shapes(cost.shape, scores.shape) == scores.shape
+        except RuntimeError:
+            same = False
+        if not same:
+            raise ValueError(
+                f"cost has shape {tuple(cost.shape)}, which does not broadcast to the scores' {tuple(scores.shape)}; "
+                "give the cost the shape of the scores, or fewer leading axes"
+            )
+        if largest + max(abs(step) for step in steps) * largest_cost > LARGEST_SCORE:
+            raise ValueError(f"scores + step * cost exceed {LARGEST_SCORE:g}; scale scores and cost down")
+        if not scores.numel():
+            return scores.new_zeros((len(steps), *scores.shape))
+        return self._solve_along(scores, cost, steps)
+
+    def _check(self, tensor: Tensor, name: str) -> float:
+        """Raise where ``tensor`` cannot be scores of this structure; return its largest magnitude."""
+        if not isinstance(tensor, Tensor):
+            raise TypeError(f"{name}: got {type(tensor).__name__}, expected a torch.Tensor (torch.as_tensor makes one)")
+        if not tensor.is_floating_point():
+            raise TypeError(f"{name} are {tensor.dtype}, expected a floating-point dtype: call .float() on them")
+        if tensor.dim() < self.entry_dims:
+            raise ValueError(
+                f"{name} have shape {tuple(tensor.shape)}, but {type(self).__name__} needs at least "
+                f"{self.entry_dims} axes, its entries last"
+            )
+        if name == "scores":
+            self.check_shape(tensor.shape[tensor.dim() - self.entry_dims :])
+        if not tensor.numel():
+            return 0.0
+        low, high = (bound.item() for bound in torch.aminmax(tensor))
+        if not (math.isfinite(low) and math.isfinite(high)):
+            bad = int((~torch.isfinite(tensor)).sum())
+            raise ValueError(
+                f"{name} hold {bad} NaN or infinite entries of {tensor.numel()}; every entry must be finite "
+                "(a forbidden entry is a mask of the structure, not an infinite score)"
+            )
+        largest = max(abs(low), abs(high))
+        if largest > LARGEST_SCORE:
+            raise ValueError(f"{name} reach {largest:g}, beyond {LARGEST_SCORE:g}; scale them down")
+        return largest
+
+    def _check_count(self, count: int) -> None:
+        if count > MOST_STRUCTURES:
+            raise ValueError(f"{self!r} has {count} structures here, more than the {MOST_STRUCTURES} to enumerate")
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}()"

@@ -1,0 +1,28 @@
+"""One of n."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from directloss.structures.base import Structure
+
+
+class Choice(Structure):
+    """One of n entries: a classifier's decision. ``*E`` is (n,)."""
+
+    entry_dims = 1
+
+    def check_shape(self, entries: Sequence[int]) -> None:
+        if entries[0] < 1:
+            raise ValueError("scores have no entries to choose from; expected n >= 1 on the last axis")
+
+    def enumerate(self, entries: Sequence[int], dtype: torch.dtype = torch.float64) -> Tensor:
+        self.check_shape(entries)
+        self._check_count(entries[0])
+        return torch.eye(entries[0], dtype=dtype)
+
+    def _solve(self, scores: Tensor) -> Tensor:
+        return torch.zeros_like(scores, memory_format=torch.contiguous_format).scatter_(
+            -1, scores.argmax(-1, keepdim=True), 1
+        )

@@ -1,0 +1,114 @@
+"""Bipartite matchings: each row to its own column."""
+
+import math
+from collections.abc import Sequence
+from itertools import permutations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from directloss import threads
+from directloss.structures.base import Structure
+
+# Below this much work (instances x n^2) handing a part to another thread costs more than it gains.
+_LEAST_WORK = 4_000
+
+
+class Matching(Structure):
+    """Perfect matchings of n rows and m columns; with n != m the smaller side is matched completely. ``*E`` is (n, m).
+
+    Args:
+        forbidden: boolean mask, True where a pair may never be matched; broadcasts to the scores.
+    """
+
+    entry_dims = 2
+
+    def __init__(self, forbidden: Tensor | None = None):
+        if forbidden is not None:
+            if not isinstance(forbidden, Tensor) or forbidden.dtype != torch.bool:
+                got = forbidden.dtype if isinstance(forbidden, Tensor) else type(forbidden).__name__
+                raise TypeError(f"forbidden is {got}, expected a boolean tensor, True where a pair is forbidden")
+            if forbidden.dim() < 2:
+                raise ValueError(f"forbidden has shape {tuple(forbidden.shape)}, expected (..., n, m)")
+        self.forbidden = forbidden
+
+    def check_shape(self, entries: Sequence[int]) -> None:
+        if min(entries) < 1:
+            raise ValueError(f"scores have entries of shape {tuple(entries)}; expected (n, m) with n, m >= 1")
+        if self.forbidden is not None and self.forbidden.shape[-2:] != torch.Size(entries):
+            raise ValueError(
+                f"forbidden is a mask of {tuple(self.forbidden.shape[-2:])} entries, but the scores have "
+                f"{tuple(entries)}; they must agree"
+            )
+
+    def enumerate(self, entries: Sequence[int], dtype: torch.dtype = torch.float64) -> Tensor:
+        self.check_shape(entries)
+        n, m = entries
+        if n > m:
+            turned = Matching(None if self.forbidden is None else self.forbidden.mT)
+            return turned.enumerate((m, n), dtype).mT.contiguous()
+        self._check_count(math.perm(m, n))
+        columns = torch.tensor(list(permutations(range(m), n)))
+        every = torch.nn.functional.one_hot(columns, m).to(dtype)
+        if self.forbidden is not None:
+            if self.forbidden.dim() > 2:
+                raise ValueError("a mask with batch axes has no single set of structures; enumerate one instance's")
+            every = every[~(every.bool() & self.forbidden.cpu()).flatten(1).any(1)]
+        return every
+
+    def _solve(self, scores: Tensor) -> Tensor:
+        return self._solve_along(scores, scores, (0.0,))[0]
+
+    def _solve_along(self, scores: Tensor, cost: Tensor, steps: Sequence[float]) -> Tensor:
+        if scores.shape[-2] > scores.shape[-1]:
+            turned = Matching(None if self.forbidden is None else self.forbidden.mT)
+            return turned._solve_along(scores.mT, cost.mT, steps).mT.contiguous()
+        columns = self._columns_along(scores, cost, steps)
+        return scores.new_zeros((len(steps), *scores.shape)).scatter_(-1, columns.to(scores.device).unsqueeze(-1), 1)
+
+    def _columns_along(self, scores: Tensor, cost: Tensor, steps: Sequence[float]) -> Tensor:
+        """Each row's column, (len(steps), ..., n), for scores with no more rows than columns."""
+        from directloss.structures.assignment import assign
+
+        kept = scores.dtype if scores.dtype in (torch.float32, torch.float64) else torch.float32
+        batch = _numpy(scores, kept).reshape(-1, *scores.shape[-2:])
+        price = _periodic(cost, scores.shape, kept)
+        if self.forbidden is None:
+            forbidden = np.empty((0, 0, 0), np.bool_)
+        else:
+            forbidden = _periodic(self.forbidden, scores.shape, torch.bool)
+        columns = np.empty((len(steps), *batch.shape[:2]), np.int64)
+        at = np.asarray(steps, np.float64)
+
+        def work(first: int, last: int) -> int:
+            return int(assign(batch, price, forbidden, at, columns, first, last))
+
+        infeasible = max(threads.split(work, len(batch), least=_LEAST_WORK // batch[0].size))
+        if infeasible >= 0:
+            where = np.unravel_index(infeasible, scores.shape[:-2]) if scores.dim() > 2 else ()
+            raise ValueError(
+                f"the mask leaves instance {tuple(int(i) for i in where)} without a perfect matching; "
+                "allow more pairs there"
+            )
+        return torch.from_numpy(columns).reshape(len(steps), *scores.shape[:-1])
+
+    def __repr__(self) -> str:
+        return "Matching()" if self.forbidden is None else "Matching(forbidden=...)"
+
+
+def _numpy(tensor: Tensor, dtype: torch.dtype) -> np.ndarray:
+    return tensor.detach().to(device="cpu", dtype=dtype).contiguous().numpy()
+
+
+def _periodic(tensor: Tensor, shape: torch.Size, dtype: torch.dtype) -> np.ndarray:
+    """``tensor`` without the leading axes along which it only repeats: (period, n, m), not copied for every sample."""
+    try:
+        torch.broadcast_shapes(tensor.shape, shape)
+    except RuntimeError:
+        raise ValueError(
+            f"forbidden has shape {tuple(tensor.shape)}, which does not broadcast to the scores' {tuple(shape)}"
+        ) from None
+    while tensor.dim() > 2 and tensor.shape[0] == 1:
+        tensor = tensor[0]
+    return _numpy(tensor.expand(shape[len(shape) - tensor.dim() :]), dtype).reshape(-1, *shape[-2:])
