@@ -37,10 +37,10 @@ def weighted_hamming(values: Tensor, target: Tensor, by: Literal["row", "column"
 
 
 def rank_distance(values: Tensor, descending: bool = False, power: float = 1.0) -> Tensor:
-    """``sum_i |rank(x_i) - j(i)|^power`` of a matching that puts x_i at j(i): cost_ij = |rank(x_i) - j|^power, const = 0."""
-    ranks = values.argsort(-1, descending=descending, stable=True).argsort(-1)
+    """``sum_i |rank(x_i) - j_i|^power`` of a matching that puts x_i at j_i: cost_ij = |rank(x_i) - j|^power, const = 0."""
+    ranks = values.argsort(dim=-1, descending=descending, stable=True).argsort(-1)
     positions = torch.arange(values.shape[-1], device=values.device)
-    return (ranks.unsqueeze(-1) - positions).abs().to(values.dtype) ** power
+    return (ranks.unsqueeze(-1) - positions).abs().to(values.dtype).pow(power)
 
 
 def wrong_label(labels: Tensor, query_labels: Tensor, k: int) -> Tensor:
@@ -56,7 +56,7 @@ def wrong_label(labels: Tensor, query_labels: Tensor, k: int) -> Tensor:
 def label_distance(distances: Tensor, labels: Tensor, query_labels: Tensor) -> Tensor:
     """The paper's nearest-neighbour loss, ``-sum of the distances of selected right-label entries``; const = 0.
 
-    cost_i = -d_i [label_i == query], with the embedding distances ``distances`` (..., n) taken as constants. It is never
-    positive and has no meaning as an error, but with -1 < epsilon < 0 it makes right-label entries look nearer.
+    cost_i = -d_i [label_i == query], with the embedding distances ``distances`` (..., n) taken as constants. It is
+    never positive and has no meaning as an error, but with -1 < epsilon < 0 it makes right-label entries look nearer.
     """
     return -distances.detach() * (labels == query_labels.unsqueeze(-1))

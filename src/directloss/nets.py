@@ -35,7 +35,8 @@ class SortingNet(nn.Module):
         numbers = x.flatten(-2).unsqueeze(-1)
         # One input each: multiplying by broadcasting is far cheaper than a matrix product with an inner size of one.
         hidden = torch.relu(numbers * self.embed.weight + self.embed.bias)
-        return self.score(hidden).unflatten(-2, x.shape[-2:])
+        scores: Tensor = self.score(hidden)
+        return scores.unflatten(-2, x.shape[-2:])
 
 
 class SortingScale(nn.Module):
