@@ -37,7 +37,7 @@ def weighted_hamming(values: Tensor, target: Tensor, by: Literal["row", "column"
 
 
 def rank_distance(values: Tensor, descending: bool = False, power: float = 1.0) -> Tensor:
-    """``sum_i |rank(x_i) - j_i|^power`` of a matching that puts x_i at j_i: cost_ij = |rank(x_i) - j|^power, const = 0."""
+    """``sum_i |rank(x_i) - j_i|^power`` of a matching that puts x_i at j_i: cost_ij = |rank(x_i) - j|^power."""
     ranks = values.argsort(dim=-1, descending=descending, stable=True).argsort(-1)
     positions = torch.arange(values.shape[-1], device=values.device)
     return (ranks.unsqueeze(-1) - positions).abs().to(values.dtype).pow(power)

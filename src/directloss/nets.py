@@ -36,7 +36,7 @@ class SortingNet(nn.Module):
         # One input each: multiplying by broadcasting is far cheaper than a matrix product with an inner size of one.
         hidden = torch.relu(numbers * self.embed.weight + self.embed.bias)
         scores: Tensor = self.score(hidden)
-        return scores.unflatten(-2, x.shape[-2:])
+        return scores.reshape(*x.shape, -1)
 
 
 class SortingScale(nn.Module):
@@ -47,10 +47,11 @@ class SortingScale(nn.Module):
         self.affine = _Affine(n, 1, stack, generator)
 
     def forward(self, x: Tensor) -> Tensor:
-        scale: Tensor = self.affine(x).squeeze(-1)
-        return positive(scale)
+        scale: Tensor = self.affine(x)
+        return positive(scale.squeeze(-1))
 
 
 def positive(x: Tensor) -> Tensor:
     """Softplus, kept above the smallest normal number, so that a scale never underflows to zero."""
-    return nn.functional.softplus(x).clamp_min(torch.finfo(x.dtype).tiny)
+    scale: Tensor = nn.functional.softplus(x)
+    return scale.clamp_min(torch.finfo(x.dtype).tiny)

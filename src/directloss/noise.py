@@ -4,7 +4,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -39,12 +39,17 @@ class Noise(ABC):
         """Independent draws. Randomness comes only from ``generator`` (None: torch's default one)."""
         wanted = torch.get_default_dtype() if dtype is None else dtype
         drawn = wanted if wanted in (torch.float32, torch.float64) else torch.float32
-        draw = self._standard(torch.empty(tuple(shape), dtype=drawn, device=device), generator)
+        draw = self._standard(tuple(shape), {"generator": generator, "dtype": drawn, "device": device})
         return (draw if self.variance is None else draw.mul_(self.scale)).to(wanted)
 
     @abstractmethod
-    def _standard(self, empty: Tensor, generator: torch.Generator | None) -> Tensor:
-        """Fill ``empty`` with draws of mean zero and unit scale."""
+    def _standard(self, shape: tuple[int, ...], options: dict[str, Any]) -> Tensor:
+        """Draws of mean zero and unit scale."""
+
+
+def _uniform(shape: tuple[int, ...], options: dict[str, Any]) -> Tensor:
+    """Uniform draws in the open interval: ``torch.rand`` includes 0, whose logarithm is not finite."""
+    return torch.rand(shape, **options).clamp_min_(torch.finfo(options["dtype"]).eps / 4)
 
 
 class Gumbel(Noise):
@@ -52,8 +57,9 @@ class Gumbel(Noise):
 
     standard_variance = math.pi**2 / 6
 
-    def _standard(self, empty: Tensor, generator: torch.Generator | None) -> Tensor:
-        return empty.exponential_(generator=generator).log_().add_(EULER_GAMMA).neg_()
+    def _standard(self, shape: tuple[int, ...], options: dict[str, Any]) -> Tensor:
+        # torch's own exponential_ would save a logarithm and be three times slower.
+        return _uniform(shape, options).log_().neg_().log_().add_(EULER_GAMMA).neg_()
 
 
 class Normal(Noise):
@@ -61,8 +67,8 @@ class Normal(Noise):
 
     standard_variance = 1.0
 
-    def _standard(self, empty: Tensor, generator: torch.Generator | None) -> Tensor:
-        return empty.normal_(generator=generator)
+    def _standard(self, shape: tuple[int, ...], options: dict[str, Any]) -> Tensor:
+        return torch.randn(shape, **options)
 
 
 class Logistic(Noise):
@@ -70,6 +76,5 @@ class Logistic(Noise):
 
     standard_variance = math.pi**2 / 3
 
-    def _standard(self, empty: Tensor, generator: torch.Generator | None) -> Tensor:
-        other = torch.empty_like(empty).exponential_(generator=generator)
-        return empty.exponential_(generator=generator).log_().sub_(other.log_())
+    def _standard(self, shape: tuple[int, ...], options: dict[str, Any]) -> Tensor:
+        return torch.logit(_uniform(shape, options))

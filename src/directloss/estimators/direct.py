@@ -30,50 +30,79 @@ Sides = Literal["one", "both"]
 
 
 class _Direct(torch.autograd.Function):
-    """theta (..., *E), cost -> the values ``<cost, y>`` (...), whose gradient is the difference of two maximisers."""
+    """scores, scale (B..., *E) and noise (S, B..., *E) -> the mean over samples of ``<cost, y>``, (B...).
+
+    Its gradients are equations 7 and 8, written on the few ones of ``y_eps`` and ``y``.
+    """
 
     @staticmethod
     def forward(
-        theta: Tensor, cost: Tensor, structure: Structure, epsilon: float, sides: Sides
+        scores: Tensor, scale: Tensor, noise: Tensor, cost: Tensor, structure: Structure, epsilon: float, sides: Sides
     ) -> tuple[Tensor, Tensor, Tensor]:
-        if sides == "one":
-            y, difference = structure.solve_along(theta, cost, (0.0, epsilon))
-            difference.sub_(y).div_(epsilon)
-        else:
-            y, difference, behind = structure.solve_along(theta, cost, (0.0, epsilon, -epsilon))
-            difference.sub_(behind).div_(2 * epsilon)
-        return _inner(cost, y, structure.entry_dims), y, difference
+        theta = torch.addcmul(scores, scale, noise)
+        steps = (0.0, epsilon) if sides == "one" else (0.0, epsilon, -epsilon)
+        ones = structure.ones_along(theta, cost, steps)  # (T, S, B..., K)
+        value = _at(cost, ones[0], structure.entry_dims).sum(-1).mean(0)
+        return value, ones, _at(noise, ones, structure.entry_dims)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
-        _, y, difference = output
-        ctx.entry_dims = inputs[2].entry_dims
-        ctx.save_for_backward(difference)
-        ctx.mark_non_differentiable(y, difference)
+        _, ones, noise = output
+        ctx.entries = inputs[0].shape[inputs[0].dim() - inputs[4].entry_dims :]
+        ctx.epsilon, ctx.sides = inputs[5:]
+        ctx.save_for_backward(ones, noise)
+        ctx.mark_non_differentiable(ones, noise)
 
     @staticmethod
-    def backward(ctx: Any, *grads: Any) -> tuple[Tensor, None, None, None, None]:
-        (difference,) = ctx.saved_tensors
-        return grads[0][(..., *[None] * ctx.entry_dims)] * difference, None, None, None, None
+    def backward(ctx: Any, *grads: Any) -> tuple[Tensor | None, ...]:
+        ones, noise = ctx.saved_tensors
+        # y_eps - y over eps, or y_{+eps} - y_{-eps} over 2 eps; where both have a one, exactly nothing.
+        plus, minus, width = (1, 0, ctx.epsilon) if ctx.sides == "one" else (1, 2, 2 * ctx.epsilon)
+        differs = (ones[plus] != ones[minus]).to(noise.dtype)
+        where = torch.cat([ones[plus], ones[minus]], -1)
+        sign = torch.cat([differs, -differs], -1) * (where >= 0)
+        factor = (grads[0] / (width * ones.shape[1]))[(..., *[None] * len(ctx.entries))]
+        to_scores = factor * _gather_back(where, sign, ctx.entries)
+        to_scale = None
+        if ctx.needs_input_grad[1]:
+            drawn = torch.cat([noise[plus], noise[minus]], -1)
+            to_scale = factor * _gather_back(where, sign * drawn, ctx.entries)
+        return to_scores, to_scale, None, None, None, None, None
 
     @staticmethod
     def vmap(
-        info: Any, in_dims: tuple[Any, ...], theta: Tensor, cost: Tensor, *rest: Any
+        info: Any, in_dims: tuple[Any, ...], *inputs: Any
     ) -> tuple[tuple[Tensor, Tensor, Tensor], tuple[int, int, int]]:
-        # A structure takes any number of batch axes, so vmap's is one more, in front.
-        theta = theta.expand(info.batch_size, *theta.shape) if in_dims[0] is None else theta.movedim(in_dims[0], 0)
-        if in_dims[1] is not None:
-            cost = cost.movedim(in_dims[1], 0)
-            cost = cost.reshape(cost.shape[0], *[1] * (theta.dim() - cost.dim()), *cost.shape[1:])
-        return cast(tuple[Tensor, Tensor, Tensor], _Direct.apply(theta, cost, *rest)), (0, 0, 0)
+        # A structure takes any number of batch axes, so vmap's is one more: before the batch, after the samples.
+        scores, scale, noise, cost = (
+            tensor.unsqueeze(0).expand(info.batch_size, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
+            for tensor, dim in zip(inputs[:4], in_dims[:4], strict=True)
+        )
+        cost = cost.reshape(cost.shape[0], *[1] * (scores.dim() - cost.dim()), *cost.shape[1:])
+        output = _Direct.apply(scores, scale, noise.movedim(0, 1), cost, *inputs[4:])
+        return cast(tuple[Tensor, Tensor, Tensor], output), (0, 2, 2)
+
+
+def _at(entries: Tensor, ones: Tensor, entry_dims: int) -> Tensor:
+    """The values of ``entries`` (..., *E) at the positions ``ones``; 0 where they say -1."""
+    flat = entries.reshape(*entries.shape[: entries.dim() - entry_dims], -1)
+    flat = flat.expand(*ones.shape[:-1], flat.shape[-1])
+    return flat.gather(-1, ones.clamp_min(0)) * (ones >= 0)
+
+
+def _gather_back(where: Tensor, values: Tensor, entries: torch.Size) -> Tensor:
+    """Add ``values`` (S, B..., K) up at positions ``where``, over the samples: (B..., *E)."""
+    where, values = (tensor.movedim(0, -2).flatten(-2) for tensor in (where.clamp_min(0), values))
+    total = values.new_zeros((*values.shape[:-1], entries.numel())).scatter_add(-1, where, values)
+    return total.reshape(*values.shape[:-1], *entries)
 
 
 class DirectOutput(NamedTuple):
     """Everything one evaluation of the rule gives."""
 
     loss: Tensor  # (B...), the mean of <cost, y> over the samples; differentiable
-    structure: Tensor  # (S, B..., *E), y of every sample
-    informative: Tensor  # (B...), True where some sample's two maximisers differ
+    ones: Tensor  # (T, S, B..., K), the positions of the ones of y, y_eps and (both sides) y_{-eps}
+    informative: Tensor  # (B...), True where some sample gives a difference
 
 
 @torch.compiler.disable
@@ -95,65 +124,44 @@ def evaluate_direct(
         raise ValueError(f"sides is {sides!r}, expected 'one' (the paper's rule) or 'both' (central difference)")
     if samples < 1:
         raise ValueError(f"samples is {samples}, expected at least 1")
-    if not isinstance(scores, Tensor):
-        raise TypeError(f"scores: got {type(scores).__name__}, expected a torch.Tensor")
-    theta = _perturb(scores, structure, scale, noise, samples, generator)
-    value, y, difference = cast(
-        tuple[Tensor, Tensor, Tensor], _Direct.apply(theta, cost.detach().to(scores), structure, epsilon, sides)
-    )
-    entries = tuple(range(-structure.entry_dims, 0))
-    return DirectOutput(value.mean(0), y, difference.any(dim=entries).any(0))
-
-
-def _perturb(
-    scores: Tensor,
-    structure: Structure,
-    scale: float | Tensor,
-    noise: Noise,
-    samples: int,
-    generator: torch.Generator | None,
-) -> Tensor:
-    """theta = mu + sigma * gamma, (S, B..., *E); one sample without noise where sigma is the number 0."""
-    if not isinstance(scale, Tensor):
-        _check_scale(scale, 0 <= scale < float("inf"))
-        if scale == 0:
-            return scores.unsqueeze(0)
+    if not isinstance(scores, Tensor) or not isinstance(cost, Tensor):
+        raise TypeError(f"scores and cost are {type(scores).__name__} and {type(cost).__name__}, expected tensors")
+    factor = _check_scale(scale, scores, structure)
+    if isinstance(scale, Tensor) or scale > 0:
+        gamma = noise.sample((samples, *scores.shape), generator=generator, dtype=scores.dtype, device=scores.device)
     else:
-        if not torch._C._functorch.is_batchedtensor(scale):
-            _check_scale(scale, bool((scale >= 0).all() and torch.isfinite(scale).all()))
-        scale = _per_entry(scale.to(scores), scores, structure.entry_dims)
-    gamma = noise.sample((samples, *scores.shape), generator=generator, dtype=scores.dtype, device=scores.device)
-    return scores + scale * gamma
-
-
-def _check_scale(scale: float | Tensor, valid: bool) -> None:
-    if not valid:
-        got = f"between {scale.min()} and {scale.max()}" if isinstance(scale, Tensor) else scale
-        raise ValueError(f"scale is {got}; expected finite numbers >= 0 (a softplus keeps a learned scale positive)")
-
-
-def _per_entry(scale: Tensor, scores: Tensor, entry_dims: int) -> Tensor:
-    """A scale of one number, or one for each instance, or one for each entry, ready to multiply the noise."""
-    batch = scores.shape[: scores.dim() - entry_dims]
-    if scale.dim() <= len(batch):
-        scale = scale[(..., *[None] * entry_dims)]
-    try:
-        if torch.broadcast_shapes(scale.shape, scores.shape) == scores.shape:
-            return scale
-    except RuntimeError:
-        pass
-    raise ValueError(
-        f"scale broadcasts as {tuple(scale.shape)}, which does not fit scores of shape {tuple(scores.shape)}; "
-        f"expected one number, one for each instance {tuple(batch)}, or one for each entry {tuple(scores.shape)}"
+        gamma = torch.zeros_like(scores).unsqueeze(0)
+    loss, ones, _ = cast(
+        tuple[Tensor, Tensor, Tensor],
+        _Direct.apply(scores, factor.expand_as(scores), gamma, cost.detach().to(scores), structure, epsilon, sides),
     )
+    return DirectOutput(loss, ones, (ones[1] != ones[0 if sides == "one" else 2]).any(-1).any(0))
 
 
-def _inner(cost: Tensor, y: Tensor, entry_dims: int) -> Tensor:
-    """``<cost, y>`` over the entries, without a temporary the size of y."""
-    batch = y.shape[: y.dim() - entry_dims]
-    flat = y.reshape(*batch, -1)
-    cost = cost.expand(cost.shape[: cost.dim() - entry_dims] + y.shape[y.dim() - entry_dims :])
-    return torch.einsum("...e,...e->...", flat, cost.reshape(*cost.shape[: cost.dim() - entry_dims], -1))
+def _check_scale(scale: float | Tensor, scores: Tensor, structure: Structure) -> Tensor:
+    """A scale of one number, or one for each instance, or one for each entry, as a tensor that fits the scores."""
+    factor = torch.as_tensor(scale).to(scores)
+    batch = scores.shape[: scores.dim() - structure.entry_dims]
+    if factor.dim() <= len(batch):
+        factor = factor[(..., *[None] * structure.entry_dims)]
+    try:
+        fits = torch.broadcast_shapes(factor.shape, scores.shape) == scores.shape
+    except RuntimeError:
+        fits = False
+    if not fits:
+        raise ValueError(
+            f"scale broadcasts as {tuple(factor.shape)}, which does not fit scores of shape {tuple(scores.shape)}; "
+            f"expected one number, one for each instance {tuple(batch)}, or one for each entry"
+        )
+    # Under vmap the values cannot be looked at.
+    if not torch._C._functorch.is_batchedtensor(factor) and factor.numel():
+        low, high = (bound.item() for bound in torch.aminmax(factor.detach()))
+        if not 0 <= low <= high < float("inf"):
+            raise ValueError(
+                f"scale runs from {low} to {high}; expected finite numbers >= 0 "
+                "(dl.nets.positive, a softplus, keeps a learned scale positive)"
+            )
+    return factor
 
 
 @overload
@@ -238,7 +246,7 @@ def direct_loss(
         samples=samples,
         generator=generator,
     )
-    return (output.loss, output.structure) if return_structure else output.loss
+    return (output.loss, structure.dense(output.ones[0], scores)) if return_structure else output.loss
 
 
 class DirectLoss(nn.Module):
@@ -292,7 +300,7 @@ class DirectLoss(nn.Module):
             generator=generator,
         )
         self._observe(output, cost)
-        return (output.loss, output.structure) if return_structure else output.loss
+        return (output.loss, self.structure.dense(output.ones[0], scores)) if return_structure else output.loss
 
     @torch.no_grad()
     @torch.compiler.disable
@@ -310,8 +318,8 @@ class DirectLoss(nn.Module):
         Compared with the best structure, not with zero: ``<cost, y>`` lacks the loss's constant.
         """
         dims = self.structure.entry_dims
-        cost = cost.to(output.structure).expand(output.structure.shape[1:])
-        smallest = _inner(cost, self.structure.solve(-cost), dims)
+        ones = self.structure.ones_along(-cost, cost, (0.0,))[0]
+        smallest = _at(cost, ones, dims).sum(-1)
         return bool((output.loss > smallest + 1e-6 * (1 + smallest.abs())).any())
 
     def extra_repr(self) -> str:

@@ -16,7 +16,7 @@ class Structure(ABC):
     """A set of structures over entries ``*E``; scores carry any number of batch axes before them.
 
     A subclass sets ``entry_dims`` (the length of ``*E``), says in ``check_shape`` which entries it takes, and
-    implements ``_solve`` and ``enumerate``; ``_solve_along`` only where solving a family of scores together pays.
+    implements ``enumerate`` and ``_ones``; ``_ones_along`` only where solving a family of scores together pays.
     """
 
     entry_dims: int
@@ -30,25 +30,42 @@ class Structure(ABC):
         """Every structure over ``entries``, as a tensor (N, *E). For small cases: tests and audits."""
 
     @abstractmethod
-    def _solve(self, scores: Tensor) -> Tensor:
-        """A maximiser for each instance of checked, non-empty scores, in their shape, dtype and device."""
+    def _ones(self, scores: Tensor) -> Tensor:
+        """Where a maximiser of checked, non-empty scores is one: positions (..., K) in the flattened entries.
 
-    def _solve_along(self, scores: Tensor, cost: Tensor, steps: Sequence[float]) -> Tensor:
+        In an order that depends on the structure alone, and -1 in the end where an instance has fewer than K.
+        """
+
+    def _ones_along(self, scores: Tensor, cost: Tensor, steps: Sequence[float]) -> Tensor:
         wide = torch.promote_types(scores.dtype, torch.float32)  # half precision would overflow or tie
-        shifted = (scores.to(wide) + step * cost.to(wide) for step in steps)
-        return torch.stack([self._solve(theta).to(scores.dtype) for theta in shifted])
+        return torch.stack([self._ones(scores.to(wide) + step * cost.to(wide)) for step in steps])
 
     @torch.no_grad()
     def solve(self, scores: Tensor) -> Tensor:
         """The structure that maximises ``<scores, y>``: 0/1, shaped like ``scores`` (..., *E). Never differentiates."""
         self._check(scores, "scores")
-        return self._solve(scores) if scores.numel() else torch.zeros_like(scores)
+        return self.dense(self._ones(scores), scores) if scores.numel() else torch.zeros_like(scores)
 
-    @torch.no_grad()
     def solve_along(self, scores: Tensor, cost: Tensor, steps: Sequence[float]) -> Tensor:
         """The maximisers of ``scores + t * cost`` for every t in ``steps``: (len(steps), ..., *E).
 
         ``cost`` broadcasts to ``scores``. Each solve may start from the one before.
+        """
+        return self.dense(self.ones_along(scores, cost, steps), scores)
+
+    def dense(self, ones: Tensor, like: Tensor) -> Tensor:
+        """The 0/1 tensors whose ones stand at ``ones`` (..., K), with the entries, dtype and device of ``like``."""
+        entries = like.shape[like.dim() - self.entry_dims :]
+        y = like.new_zeros((*ones.shape[:-1], entries.numel()))
+        # Where -1 pads, it adds nothing, to an entry that may be a one itself.
+        y.scatter_add_(-1, ones.clamp_min(0), (ones >= 0).to(y.dtype))
+        return y.reshape(*ones.shape[:-1], *entries)
+
+    @torch.no_grad()
+    def ones_along(self, scores: Tensor, cost: Tensor, steps: Sequence[float]) -> Tensor:
+        """``solve_along`` in its compact form: the positions of the ones in the flattened entries, (T, ..., K).
+
+        A structure has few ones, so this is what estimators work with. -1 stands where one has fewer than K.
         """
         largest = self._check(scores, "scores")
         largest_cost = self._check(cost, "cost")
@@ -66,8 +83,8 @@ class Structure(ABC):
         if largest + max(abs(step) for step in steps) * largest_cost > LARGEST_SCORE:
             raise ValueError(f"scores + step * cost exceed {LARGEST_SCORE:g}; scale scores and cost down")
         if not scores.numel():
-            return scores.new_zeros((len(steps), *scores.shape))
-        return self._solve_along(scores, cost, steps)
+            return scores.new_zeros((len(steps), *scores.shape[: scores.dim() - self.entry_dims], 0), dtype=torch.int64)
+        return self._ones_along(scores, cost, steps)
 
     def _check(self, tensor: Tensor, name: str) -> float:
         """Raise where ``tensor`` cannot be scores of this structure; return its largest magnitude."""

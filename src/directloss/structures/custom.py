@@ -26,11 +26,23 @@ class _Custom(Structure):
             raise ValueError("this custom structure cannot be enumerated: pass structures= to dl.custom")
         return self.structures(entries).to(dtype)
 
-    def _solve(self, scores: Tensor) -> Tensor:
-        if self.batched:
-            return self._call(scores)
+    def _ones(self, scores: Tensor) -> Tensor:
         entries = scores.shape[scores.dim() - self.entry_dims :]
-        return torch.stack([self._call(one) for one in scores.reshape(-1, *entries)]).reshape(scores.shape)
+        batch = scores.shape[: scores.dim() - self.entry_dims]
+        if self.batched:
+            y = self._call(scores)
+        else:
+            y = torch.stack([self._call(one) for one in scores.reshape(-1, *entries)])
+        y = y.reshape(*batch, -1)
+        ones = y.argsort(dim=-1, descending=True, stable=True)
+        counts = y.sum(-1, dtype=torch.int64)
+        slots = torch.arange(int(counts.max()), device=ones.device)
+        return torch.where(slots < counts.unsqueeze(-1), ones[..., : len(slots)], -1)
+
+    def _ones_along(self, scores: Tensor, cost: Tensor, steps: Sequence[float]) -> Tensor:
+        found = [self._ones(scores + step * cost) for step in steps]
+        most = max(ones.shape[-1] for ones in found)
+        return torch.stack([torch.nn.functional.pad(ones, (0, most - ones.shape[-1]), value=-1) for ones in found])
 
     def _call(self, scores: Tensor) -> Tensor:
         y = self.function(scores)
@@ -43,9 +55,9 @@ class _Custom(Structure):
                 "it must return one structure for each instance, shaped like the scores "
                 "(pass batched=False if it takes one instance at a time)"
             )
-        y = y.to(scores)
-        if not torch.isfinite(y).all():
-            raise ValueError(f"{name} returned NaN or infinity; a structure is a tensor of finite entries")
+        y = y.to(device=scores.device, dtype=torch.float32)
+        if not ((y == 0) | (y == 1)).all():
+            raise ValueError(f"{name} returned entries other than 0 and 1; a structure is a 0/1 tensor")
         return y
 
     def __repr__(self) -> str:

@@ -57,15 +57,17 @@ class Matching(Structure):
             every = every[~(every.bool() & self.forbidden.cpu()).flatten(1).any(1)]
         return every
 
-    def _solve(self, scores: Tensor) -> Tensor:
-        return self._solve_along(scores, scores, (0.0,))[0]
+    def _ones(self, scores: Tensor) -> Tensor:
+        return self._ones_along(scores, scores, (0.0,))[0]
 
-    def _solve_along(self, scores: Tensor, cost: Tensor, steps: Sequence[float]) -> Tensor:
-        if scores.shape[-2] > scores.shape[-1]:
+    def _ones_along(self, scores: Tensor, cost: Tensor, steps: Sequence[float]) -> Tensor:
+        n, m = scores.shape[-2:]
+        if n > m:
             turned = Matching(None if self.forbidden is None else self.forbidden.mT)
-            return turned._solve_along(scores.mT, cost.mT, steps).mT.contiguous()
+            rows = turned._columns_along(scores.mT, cost.mT, steps)
+            return rows * m + torch.arange(m, device=rows.device)
         columns = self._columns_along(scores, cost, steps)
-        return scores.new_zeros((len(steps), *scores.shape)).scatter_(-1, columns.to(scores.device).unsqueeze(-1), 1)
+        return torch.arange(0, n * m, m, device=columns.device) + columns
 
     def _columns_along(self, scores: Tensor, cost: Tensor, steps: Sequence[float]) -> Tensor:
         """Each row's column, (len(steps), ..., n), for scores with no more rows than columns."""
@@ -91,7 +93,7 @@ class Matching(Structure):
                 f"the mask leaves instance {tuple(int(i) for i in where)} without a perfect matching; "
                 "allow more pairs there"
             )
-        return torch.from_numpy(columns).reshape(len(steps), *scores.shape[:-1])
+        return torch.from_numpy(columns).reshape(len(steps), *scores.shape[:-1]).to(scores.device)
 
     def __repr__(self) -> str:
         return "Matching()" if self.forbidden is None else "Matching(forbidden=...)"

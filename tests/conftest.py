@@ -1,0 +1,18 @@
+"""One core for each test process: xdist already fills the machine, and results must not depend on the thread count."""
+
+import directloss as dl
+import pytest
+import torch
+
+torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def _default_threads():
+    yield
+    dl.set_num_threads(None)
+
+
+@pytest.fixture
+def generator() -> torch.Generator:
+    return torch.Generator().manual_seed(0)
