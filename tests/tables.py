@@ -34,6 +34,15 @@ def heaviest_row(scores: Tensor) -> Tensor:
     return y
 
 
+def positive_entries(scores: Tensor) -> Tensor:
+    """Any entries, also none: structures whose number of ones differs."""
+    return scores > 0
+
+
+def every_set(entries: tuple[int, ...]) -> Tensor:
+    return torch.cartesian_prod(*[torch.tensor([0, 1])] * entries[0])
+
+
 def every_row(entries: tuple[int, ...]) -> Tensor:
     return torch.eye(entries[0]).unsqueeze(-1).expand(-1, -1, entries[1])
 
@@ -50,6 +59,7 @@ STRUCTURES = [
     Row("matching-masked", dl.Matching(forbidden=MASK), (3, 3)),
     Row("custom", dl.custom(one_hot_argmax, structures=lambda entries: torch.eye(entries[0])), (4,)),
     Row("custom-unbatched", dl.custom(heaviest_row, 2, batched=False, structures=every_row), (3, 2)),
+    Row("custom-any-size", dl.custom(positive_entries, structures=every_set), (4,)),
 ]
 
 every_structure = pytest.mark.parametrize("row", STRUCTURES, ids=lambda row: row.name)

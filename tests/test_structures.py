@@ -83,7 +83,7 @@ def test_solve_keeps_dtype_and_device_and_stays_exact(row, dtype, device):
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_solve_along_keeps_dtype_and_device(row, dtype, device):
-    scores, cost = row.scores(5, dtype=dtype).to(device), row.scores(5, seed=1, dtype=dtype).to(device)
+    scores, cost = row.scores(200, dtype=dtype).to(device), row.scores(200, seed=1, dtype=dtype).to(device)
     along = row.structure.solve_along(scores, cost, STEPS)
     assert (along.dtype, along.device) == (scores.dtype, scores.device)
     for step, y in zip(STEPS, along, strict=True):

@@ -114,7 +114,7 @@ def evaluate_direct(
     epsilon: float,
     sides: Sides,
     scale: float | Tensor,
-    noise: Noise,
+    noise: Noise | Tensor,
     samples: int,
     generator: torch.Generator | None,
 ) -> DirectOutput:
@@ -127,10 +127,14 @@ def evaluate_direct(
     if not isinstance(scores, Tensor) or not isinstance(cost, Tensor):
         raise TypeError(f"scores and cost are {type(scores).__name__} and {type(cost).__name__}, expected tensors")
     factor = _check_scale(scale, scores, structure)
-    if isinstance(scale, Tensor) or scale > 0:
-        gamma = noise.sample((samples, *scores.shape), generator=generator, dtype=scores.dtype, device=scores.device)
-    else:
+    if not isinstance(scale, Tensor) and scale == 0:
         gamma = torch.zeros_like(scores).unsqueeze(0)
+    elif isinstance(noise, Noise):
+        gamma = noise.sample((samples, *scores.shape), generator=generator, dtype=scores.dtype, device=scores.device)
+    elif noise.shape[1:] == scores.shape and len(noise):
+        gamma = noise.to(scores)
+    else:
+        raise ValueError(f"noise has shape {tuple(noise.shape)}, expected (samples, *{tuple(scores.shape)})")
     loss, ones, _ = cast(
         tuple[Tensor, Tensor, Tensor],
         _Direct.apply(scores, factor.expand_as(scores), gamma, cost.detach().to(scores), structure, epsilon, sides),
@@ -173,7 +177,7 @@ def direct_loss(
     epsilon: float,
     sides: Sides = ...,
     scale: float | Tensor = ...,
-    noise: Noise = ...,
+    noise: Noise | Tensor = ...,
     samples: int = ...,
     generator: torch.Generator | None = ...,
     return_structure: Literal[False] = ...,
@@ -189,7 +193,7 @@ def direct_loss(
     epsilon: float,
     sides: Sides = ...,
     scale: float | Tensor = ...,
-    noise: Noise = ...,
+    noise: Noise | Tensor = ...,
     samples: int = ...,
     generator: torch.Generator | None = ...,
     return_structure: Literal[True],
@@ -204,7 +208,7 @@ def direct_loss(
     epsilon: float,
     sides: Sides = "one",
     scale: float | Tensor = 0.0,
-    noise: Noise = Gumbel(),  # noqa: B008  (frozen)
+    noise: Noise | Tensor = Gumbel(),  # noqa: B008  (frozen)
     samples: int = 1,
     generator: torch.Generator | None = None,
     return_structure: bool = False,
@@ -219,7 +223,7 @@ def direct_loss(
             pushes away from worse ones.
         sides: "one" is the paper's rule, "both" the central difference.
         scale: of the noise: a number, one for each instance (B...), or one for each entry. 0 draws no noise.
-        noise: what is drawn.
+        noise: what is drawn, or the draws themselves, (samples, B..., *E), to share them between calls.
         samples: draws for each instance.
         generator: the only source of randomness (None: torch's default generator).
         return_structure: also return the structures predicted under the noise, (samples, B..., *E).

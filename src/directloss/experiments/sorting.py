@@ -1,0 +1,286 @@
+"""Learning to sort by matching: tables 1 and 2 and figure 3 of the paper.
+
+Ten sequences of d uniform numbers; a net scores every (number, position) pair; the prediction is the best matching.
+All repetitions of a cell are trained together: parameters, data, noise, epsilon and early stopping have a leading
+axis R, so that one solver call serves them all.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from directloss import costs
+from directloss.estimators.direct import Sides, evaluate_direct
+from directloss.nets import SortingNet, SortingScale
+from directloss.noise import Gumbel, Noise
+from directloss.structures import Matching
+
+METHODS = ("direct0", "direct1", "dsl", "gumbel-sinkhorn")
+COSTS = ("weighted-column", "weighted-row", "squared-error", "hamming", "rank-distance", "rank-distance-squared")
+
+
+@dataclass(frozen=True)
+class Config:
+    """Every choice of a cell. The defaults are the paper's recipe: its text, and its released program where it is silent."""
+
+    method: Literal["direct0", "direct1", "dsl", "gumbel-sinkhorn"]
+    size: int
+    recipe: str = "paper"
+    seed: int = 0
+    # data and training
+    sequences: int = 10
+    fresh: bool = False  # draw new sequences at every step
+    epochs: int = 2000
+    patience: int = 50  # on the noisy training error; 0 for none. The last state is tested, not the best.
+    learning_rate: float = 0.1  # Adam, score net
+    decay: bool = False  # linearly to zero over the epochs
+    # direct loss
+    cost: str = "weighted-column"
+    sides: Sides = "one"
+    epsilon: float = -12.0
+    growth: float = 1.1  # when a repetition gives no difference although something is misplaced
+    limit: float = 1200.0
+    samples: int = 5
+    noise_variance: float = 3.0
+    scale_learning_rate: float = 1e-6  # SGD, scale net; its gradient is a sum over samples and sequences, without 1/eps
+    # Gumbel-Sinkhorn
+    temperature: float = 1.0
+    iterations: int = 20
+
+    @property
+    def stack(self) -> int:
+        """How many repetitions are trained together: what fits the caches, in fixed groups, so that bits repeat."""
+        entries = self.sequences * self.samples * self.size**2
+        return int(min(100, max(4, 2_000_000 // entries)))
+
+
+def paper(method: str, size: int, seed: int) -> Config:
+    """The paper's recipe."""
+    if method == "gumbel-sinkhorn":
+        return Config(method, size, seed=seed, epochs=500, patience=0, samples=10)  # type: ignore[arg-type]
+    return Config(method, size, seed=seed, samples=1 if method == "direct0" else 5)  # type: ignore[arg-type]
+
+
+def best(method: str, size: int, seed: int) -> Config:
+    """The same net, data and test with the recipe that sorts best."""
+    if method == "gumbel-sinkhorn":
+        return Config(method, size, "best", seed, epochs=500, patience=0, samples=10, decay=True)  # type: ignore[arg-type]
+    return Config(
+        method,  # type: ignore[arg-type]
+        size,
+        "best",
+        seed,
+        epochs=200,
+        patience=0,
+        decay=True,
+        cost="rank-distance",
+        sides="both",
+        epsilon=12.0,
+        samples=1,
+        noise_variance=3.0,
+    )
+
+
+RECIPES: dict[str, Callable[[str, int, int], Config]] = {"paper": paper, "best": best}
+
+
+class _Stack:
+    """Repetitions in training: everything that belongs to one has index r on its first axis."""
+
+    def __init__(self, config: Config, repetitions: Sequence[int]):
+        self.config = config
+        self.repetitions = list(repetitions)
+        self.generators = [_generator(config, repetition) for repetition in repetitions]
+        count, size = len(self.repetitions), config.size
+        self.train = self._draw(config.sequences)
+        self.test = self._draw(1)
+        self.net = SortingNet(size, stack=(count,))
+        self.scale_net = SortingScale(size, stack=(count,))
+        for module, make in ((self.net, SortingNet), (self.scale_net, SortingScale)):
+            each = [make(size, generator=generator).state_dict() for generator in self.generators]
+            module.load_state_dict({name: torch.stack([state[name] for state in each]) for name in each[0]})
+        self.optimizer = torch.optim.Adam(self.net.parameters(), lr=config.learning_rate)
+        self.scale_optimizer = torch.optim.SGD(self.scale_net.parameters(), lr=config.scale_learning_rate)
+        self.epsilon = torch.full((count,), abs(config.epsilon))
+        self.best = torch.full((count,), torch.inf)
+        self.waited = torch.zeros(count, dtype=torch.int64)
+        self.seconds = torch.zeros(count, dtype=torch.float64)
+        self._prepare()
+
+    def _draw(self, sequences: int) -> Tensor:
+        return torch.stack([torch.rand(sequences, self.config.size, generator=g) for g in self.generators])
+
+    def _prepare(self) -> None:
+        """What follows from the training sequences: where each number belongs, and what misplacing it costs."""
+        x = self.train
+        self.ranks = _ranks(x)
+        self.squared = costs.squared_error(x, x.sort(-1, descending=True).values)
+        self.cost = _cost(self.config.cost, x)
+
+    def keep(self, staying: Tensor) -> None:
+        """Drop the repetitions that are done."""
+        index = staying.nonzero().squeeze(-1)
+        self.repetitions = [self.repetitions[i] for i in index]
+        self.generators = [self.generators[i] for i in index]
+        for name in ("train", "test", "ranks", "squared", "cost", "epsilon", "best", "waited", "seconds"):
+            setattr(self, name, getattr(self, name)[index])
+        for optimizer in (self.optimizer, self.scale_optimizer):
+            for group in optimizer.param_groups:
+                for parameter in group["params"]:
+                    parameter.data = parameter.data[index]
+                    parameter.grad = None
+                    state = optimizer.state[parameter]
+                    for name, value in state.items():
+                        if isinstance(value, Tensor) and value.dim():
+                            state[name] = value[index]
+
+    def step(self, epoch: int) -> "Step":
+        """One full-batch step of every repetition."""
+        config = self.config
+        if config.fresh and epoch:
+            self.train = self._draw(config.sequences)
+            self._prepare()
+        if config.decay:
+            for group in self.optimizer.param_groups:
+                group["lr"] = config.learning_rate * (1 - epoch / config.epochs)
+        self.optimizer.zero_grad()
+        self.scale_optimizer.zero_grad()
+        step = self._sinkhorn_step() if config.method == "gumbel-sinkhorn" else self._direct_step()
+        self.optimizer.step()
+        if config.method == "dsl":
+            self.scale_optimizer.step()
+        return step
+
+    def _direct_step(self) -> "Step":
+        config = self.config
+        scores = self.net(self.train)
+        scale: float | Tensor = {"direct0": 0.0, "direct1": 1.0}.get(config.method, 0.0)
+        noise: Noise | Tensor = Gumbel()
+        if config.method != "direct0":
+            noise = self._noise(scores.shape, Gumbel(config.noise_variance))
+        if config.method == "dsl":
+            scale = self.scale_net(self.train)
+        # Each repetition has its own epsilon: fold its size into the cost, and its sign into the step.
+        output = evaluate_direct(
+            scores,
+            self.cost * self.epsilon[:, None, None, None],
+            Matching(),
+            epsilon=1.0 if config.epsilon > 0 else -1.0,
+            sides=config.sides,
+            scale=scale,
+            noise=noise,
+            samples=config.samples,
+            generator=None,
+        )
+        # The released program's gradient: y_eps - y, summed over samples and sequences, without 1 / eps.
+        (output.loss.sum() * output.ones.shape[1]).backward()  # type: ignore[no-untyped-call]
+        columns = output.ones % config.size
+        right = columns == self.ranks
+        error = self.squared.expand(columns.shape[1:] + (config.size,)).gather(-1, columns[0].unsqueeze(-1))
+        stuck = ~output.informative.any(-1) & ~right[0].flatten(2).all(-1).all(0)
+        self.epsilon = torch.where(stuck, self.epsilon * config.growth, self.epsilon).clamp_max(config.limit)
+        return Step(
+            error=error.squeeze(-1).sum(-1).mean((0, 2)),
+            right=right.float().mean((1, 3, 4)),
+            scale=scale.detach().mean(-1) if isinstance(scale, Tensor) else torch.full_like(self.epsilon, scale),
+        )
+
+    def _sinkhorn_step(self) -> "Step":
+        raise NotImplementedError
+
+    def _noise(self, shape: torch.Size, noise: Noise) -> Tensor:
+        """Draws (S, *shape) in which each repetition uses its own generator, whoever it is trained with."""
+        drawn = torch.empty(self.config.samples, *shape)
+        for index, generator in enumerate(self.generators):
+            drawn[:, index] = noise.sample((self.config.samples, *shape[1:]), generator=generator)
+        return drawn
+
+    @torch.no_grad()
+    def evaluate(self) -> list[dict[str, Any]]:
+        """The test of every repetition: its fresh sequence, sorted without noise."""
+        predicted = Matching().solve(self.net(self.test)).argmax(-1).squeeze(1)
+        ranks = _ranks(self.test).squeeze(1)
+        wrong = (predicted != ranks).double().mean(-1)
+        order = torch.sign(predicted.unsqueeze(-1) - predicted.unsqueeze(-2)) * torch.sign(
+            ranks.unsqueeze(-1) - ranks.unsqueeze(-2)
+        )
+        tau = order.sum((-1, -2)) / (self.config.size * (self.config.size - 1))
+        return [
+            {"perfect": w == 0.0, "wrong": w, "kendall_tau": t}
+            for w, t in zip(wrong.tolist(), tau.tolist(), strict=True)
+        ]
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one step saw, for each repetition."""
+
+    error: Tensor  # (R,), squared error of the noisy training prediction
+    right: Tensor  # (T, R), share of rightly placed entries of y, y_eps, ...
+    scale: Tensor  # (R,)
+
+
+def train(config: Config, repetitions: Sequence[int]) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Train repetitions together; yield (repetition, result) as each stops."""
+    stack = _Stack(config, repetitions)
+    for epoch in range(1, config.epochs + 1):
+        start = time.perf_counter()
+        step = stack.step(epoch - 1)
+        improved = step.error < stack.best
+        stack.best = torch.where(improved, step.error, stack.best)
+        stack.waited = torch.where(improved, 0, stack.waited + 1)
+        stack.seconds += (time.perf_counter() - start) / len(stack.repetitions)
+        stops = stack.waited >= config.patience if config.patience else torch.zeros_like(improved)
+        if epoch == config.epochs:
+            stops = torch.ones_like(stops)
+        if stops.any():
+            tests = stack.evaluate()
+            for index in stops.nonzero().squeeze(-1).tolist():
+                yield (
+                    stack.repetitions[index],
+                    {
+                        **tests[index],
+                        "epochs": epoch,
+                        "seconds": stack.seconds[index].item(),
+                        "training_error": step.error[index].item(),
+                        "sigma": step.scale[index].item(),
+                        "final_epsilon": stack.epsilon[index].item(),
+                    },
+                )
+            if stops.all():
+                return
+            stack.keep(~stops)
+
+
+def train_group(config: Config, repetitions: Sequence[int], threads: int) -> list[tuple[int, dict[str, Any]]]:
+    """``train`` for a worker process."""
+    torch.set_num_threads(threads)
+    return list(train(config, repetitions))
+
+
+def _generator(config: Config, repetition: int) -> torch.Generator:
+    """A repetition's own randomness; the same for every method and recipe, so that they meet the same data."""
+    seed = np.random.SeedSequence([config.seed, config.size, repetition]).generate_state(1, np.uint64)[0]
+    return torch.Generator().manual_seed(int(seed >> 1))
+
+
+def _ranks(x: Tensor) -> Tensor:
+    """The position of each number in descending order."""
+    return x.argsort(-1, descending=True).argsort(-1)
+
+
+def _cost(name: str, x: Tensor) -> Tensor:
+    ranks = _ranks(x)
+    target = torch.nn.functional.one_hot(ranks, x.shape[-1]).to(x.dtype)
+    if name == "hamming":
+        return costs.hamming(target)
+    if name == "squared-error":
+        return costs.squared_error(x, x.sort(-1, descending=True).values)
+    if name.startswith("weighted-"):
+        return costs.weighted_hamming(x, target, by="row" if name == "weighted-row" else "column")
+    return costs.rank_distance(x, descending=True, power=2.0 if name.endswith("squared") else 1.0)

@@ -1,0 +1,182 @@
+"""Results: one row for every finished repetition, in SQLite, and the fan-out that fills them in."""
+
+import hashlib
+import json
+import sqlite3
+import subprocess
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from directloss.errors import UserError
+
+APPLICATION_ID = 0x444C6F73  # "DLos": how a store knows its own files
+FORMAT = 1
+
+_SCHEMA = """
+CREATE TABLE results (
+    experiment TEXT NOT NULL,
+    config_hash TEXT NOT NULL,
+    repetition INTEGER NOT NULL,
+    config TEXT NOT NULL,
+    result TEXT NOT NULL,
+    code TEXT NOT NULL,
+    finished TEXT NOT NULL,
+    PRIMARY KEY (config_hash, repetition)
+) WITHOUT ROWID
+"""
+
+
+def config_hash(experiment: str, config: dict[str, Any]) -> str:
+    """What identifies a configuration, whatever the order of its fields."""
+    text = json.dumps([experiment, config], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def code_version() -> str:
+    """The commit this program runs from, marked when files differ from it; the package version outside a checkout."""
+    here = Path(__file__).parent
+    try:
+        command = ["git", "-C", str(here), "describe", "--always", "--dirty", "--exclude=*"]
+        described = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)
+        return described.stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        from directloss import __version__
+
+        return __version__
+
+
+class Store:
+    """A results file. Several processes may write to one at once; a killed writer leaves only whole rows."""
+
+    def __init__(self, path: Path, create: bool = True):
+        self.path = path
+        if not create and not path.is_file():
+            raise UserError(f"no results at {path}; run an experiment with --store {path} first")
+        try:
+            new = not path.exists() or path.stat().st_size == 0
+            self._db = sqlite3.connect(path, timeout=60, isolation_level=None)
+            if new:
+                self._create()
+            self._check()
+        except (sqlite3.Error, OSError) as error:
+            raise UserError(f"cannot use {path} as a results store ({error}); give another --store path") from error
+
+    def _create(self) -> None:
+        self._db.execute("PRAGMA journal_mode=WAL")
+        with self._transaction():
+            if not self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+                self._db.execute(f"PRAGMA application_id={APPLICATION_ID}")
+                self._db.execute(f"PRAGMA user_version={FORMAT}")
+                self._db.execute(_SCHEMA)
+
+    def _check(self) -> None:
+        application = self._db.execute("PRAGMA application_id").fetchone()[0]
+        version = self._db.execute("PRAGMA user_version").fetchone()[0]
+        if application != APPLICATION_ID:
+            raise UserError(f"{self.path} is a database of another program; give another --store path")
+        if version > FORMAT:
+            raise UserError(
+                f"{self.path} was written by a newer directloss (format {version}, this one reads {FORMAT}); "
+                "upgrade directloss or give another --store path"
+            )
+
+    def _transaction(self) -> "_Transaction":
+        return _Transaction(self._db)
+
+    def add(self, experiment: str, config: dict[str, Any], results: Iterable[tuple[int, dict[str, Any]]]) -> None:
+        """Save finished repetitions, in one transaction. One that is there already stays as it is."""
+        key, text, code = config_hash(experiment, config), json.dumps(config, sort_keys=True), code_version()
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        rows = [(experiment, key, number, text, json.dumps(result), code, now) for number, result in results]
+        with self._transaction():
+            self._db.executemany("INSERT OR IGNORE INTO results VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
+
+    def finished(self, experiment: str, config: dict[str, Any]) -> set[int]:
+        """The repetitions of a configuration that are there."""
+        found = self._db.execute(
+            "SELECT repetition FROM results WHERE config_hash = ?", (config_hash(experiment, config),)
+        )
+        return {row[0] for row in found}
+
+    def rows(self, experiment: str | None = None, key: str | None = None) -> Iterator[dict[str, Any]]:
+        """Saved repetitions, each as one flat dict of its configuration, its result and where it came from."""
+        found = self._db.execute(
+            "SELECT experiment, config_hash, repetition, config, result, code, finished FROM results "
+            "WHERE (?1 IS NULL OR experiment = ?1) AND (?2 IS NULL OR config_hash LIKE ?2 || '%') "
+            "ORDER BY experiment, config_hash, repetition",
+            (experiment, key),
+        )
+        for name, digest, repetition, config, result, code, finished in found:
+            yield {
+                "experiment": name,
+                "config_hash": digest,
+                "repetition": repetition,
+                **json.loads(config),
+                **json.loads(result),
+                "code": code,
+                "finished": finished,
+            }
+
+    def delete(self, key: str) -> int:
+        """Delete the repetitions of the configurations whose hash starts with ``key``; return how many."""
+        return self._db.execute("DELETE FROM results WHERE config_hash LIKE ? || '%'", (key,)).rowcount
+
+    def close(self) -> None:
+        self._db.close()
+
+
+class _Transaction:
+    """BEGIN IMMEDIATE ... COMMIT: takes the write lock at once, so that two writers wait instead of failing."""
+
+    def __init__(self, db: sqlite3.Connection):
+        self._db = db
+
+    def __enter__(self) -> None:
+        self._db.execute("BEGIN IMMEDIATE")
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        self._db.execute("ROLLBACK" if kind else "COMMIT")
+
+
+def fan_out(
+    function: Callable[..., Any],
+    tasks: Sequence[tuple[Any, ...]],
+    jobs: int,
+    executor: str = "local",
+    address: str | None = None,
+) -> Iterator[tuple[int, Any]]:
+    """Call ``function`` on every task, in parallel, and yield (index, result) as they finish.
+
+    ``executor`` is "local" (joblib's processes; one job runs here) or "dask" (the cluster at ``address``).
+    """
+    if executor == "local" and jobs == 1:
+        for index, task in enumerate(tasks):
+            yield index, function(*task)
+        return
+    import joblib
+
+    calls = [joblib.delayed(_indexed)(function, index, task) for index, task in enumerate(tasks)]
+    if executor == "local":
+        yield from joblib.Parallel(n_jobs=jobs, batch_size=1, return_as="generator_unordered")(calls)
+        return
+    with _cluster(address), joblib.parallel_config(backend="dask"):
+        yield from joblib.Parallel(n_jobs=-1, batch_size=1, return_as="generator_unordered")(calls)
+
+
+def _indexed(function: Callable[..., Any], index: int, task: tuple[Any, ...]) -> tuple[int, Any]:
+    return index, function(*task)
+
+
+def _cluster(address: str | None) -> Any:
+    try:
+        from distributed import Client
+    except ImportError:
+        raise UserError("--executor dask needs dask: pip install 'directloss[dask]'") from None
+    if address is None:
+        raise UserError("--executor dask needs --address, e.g. tcp://scheduler:8786")
+    try:
+        return Client(address, timeout=10)
+    except (OSError, TimeoutError, ValueError) as error:
+        raise UserError(f"no dask scheduler answers at {address} ({type(error).__name__}); is it running?") from None
