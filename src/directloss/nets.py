@@ -47,8 +47,8 @@ class SortingScale(nn.Module):
         self.affine = _Affine(n, 1, stack, generator)
 
     def forward(self, x: Tensor) -> Tensor:
-        scale: Tensor = self.affine(x)
-        return positive(scale.squeeze(-1))
+        # A sum, not a matrix product: its bits do not depend on how many copies are stacked.
+        return positive((x * self.affine.weight.mT).sum(-1) + self.affine.bias.squeeze(-1))
 
 
 def positive(x: Tensor) -> Tensor:

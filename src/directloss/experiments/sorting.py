@@ -7,7 +7,7 @@ axis R, so that one solver call serves them all.
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -18,6 +18,7 @@ from directloss import costs
 from directloss.estimators.direct import Sides, evaluate_direct
 from directloss.nets import SortingNet, SortingScale
 from directloss.noise import Gumbel, Noise
+from directloss.runs import Store, fan_out
 from directloss.structures import Matching
 
 METHODS = ("direct0", "direct1", "dsl", "gumbel-sinkhorn")
@@ -54,9 +55,9 @@ class Config:
 
     @property
     def stack(self) -> int:
-        """How many repetitions are trained together: what fits the caches, in fixed groups, so that bits repeat."""
+        """How many repetitions are trained together: what fits the caches. It does not change their results."""
         entries = self.sequences * self.samples * self.size**2
-        return int(min(100, max(4, 2_000_000 // entries)))
+        return int(min(50, max(4, 2_000_000 // entries)))
 
 
 def paper(method: str, size: int, seed: int) -> Config:
@@ -263,6 +264,32 @@ def train_group(config: Config, repetitions: Sequence[int], threads: int) -> lis
     return list(train(config, repetitions))
 
 
+def sweep(
+    configs: Sequence[Config],
+    repetitions: int,
+    store: Store,
+    *,
+    jobs: int = 1,
+    threads: int = 1,
+    executor: str = "local",
+    address: str | None = None,
+    on_progress: Callable[[Config, int], None] = lambda config, count: None,
+) -> None:
+    """Train what is missing of the first ``repetitions`` of every cell, and save each group as it finishes."""
+    tasks = []
+    for config in configs:
+        finished = store.finished("sorting", asdict(config))
+        missing = [repetition for repetition in range(repetitions) if repetition not in finished]
+        on_progress(config, repetitions - len(missing))
+        for first in range(0, len(missing), config.stack):
+            tasks.append((config, missing[first : first + config.stack], threads))
+    tasks.sort(key=lambda task: -task[0].size)  # the longest first, so that no worker is left alone with it
+    for index, results in fan_out(train_group, tasks, jobs, executor, address):
+        config = tasks[index][0]
+        store.add("sorting", asdict(config), results)
+        on_progress(config, len(results))
+
+
 def _generator(config: Config, repetition: int) -> torch.Generator:
     """A repetition's own randomness; the same for every method and recipe, so that they meet the same data."""
     seed = np.random.SeedSequence([config.seed, config.size, repetition]).generate_state(1, np.uint64)[0]
@@ -283,4 +310,4 @@ def _cost(name: str, x: Tensor) -> Tensor:
         return costs.squared_error(x, x.sort(-1, descending=True).values)
     if name.startswith("weighted-"):
         return costs.weighted_hamming(x, target, by="row" if name == "weighted-row" else "column")
-    return costs.rank_distance(x, descending=True, power=2.0 if name.endswith("squared") else 1.0)
+    return costs.rank_distance(x, descending=True, power=2.0 if name.endswith("squared") else 1.0) / x.shape[-1]
