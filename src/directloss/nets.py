@@ -52,6 +52,10 @@ class SortingScale(nn.Module):
 
 
 def positive(x: Tensor) -> Tensor:
-    """Softplus, kept above the smallest normal number, so that a scale never underflows to zero."""
-    scale: Tensor = nn.functional.softplus(x)
-    return scale.clamp_min(torch.finfo(x.dtype).tiny)
+    """Softplus, kept above the smallest normal number, so that a scale never underflows to zero.
+
+    Computed in float64 and rounded: in float32, vector and scalar instructions differ in the last bit, and a number's
+    place in memory would decide which it meets.
+    """
+    scale: Tensor = nn.functional.softplus(x.double())
+    return scale.clamp_min(torch.finfo(x.dtype).tiny).to(x.dtype)

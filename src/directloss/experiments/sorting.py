@@ -91,12 +91,17 @@ RECIPES: dict[str, Callable[[str, int, int], Config]] = {"paper": paper, "best":
 
 
 class _Stack:
-    """Repetitions in training: everything that belongs to one has index r on its first axis."""
+    """Repetitions in training: everything that belongs to one has index r on its first axis.
+
+    A repetition's bits do not depend on the others, as long as there are others: torch reduces a batch of one in another
+    order. So a last one keeps a companion, which is not live: it is trained and never reported.
+    """
 
     def __init__(self, config: Config, repetitions: Sequence[int]):
         self.config = config
-        self.repetitions = list(repetitions)
-        self.generators = [_generator(config, repetition) for repetition in repetitions]
+        self.repetitions = [*repetitions, *repetitions][: max(2, len(repetitions))]
+        self.live = torch.arange(len(self.repetitions)) < len(repetitions)
+        self.generators = [_generator(config, repetition) for repetition in self.repetitions]
         count, size = len(self.repetitions), config.size
         self.train = self._draw(config.sequences)
         self.test = self._draw(1)
@@ -125,10 +130,13 @@ class _Stack:
 
     def keep(self, staying: Tensor) -> None:
         """Drop the repetitions that are done."""
-        index = staying.nonzero().squeeze(-1)
+        self.live = self.live & staying
+        index = self.live.nonzero().squeeze(-1)
+        if len(index) == 1:
+            index = torch.cat([index, (index + 1) % len(self.live)])
         self.repetitions = [self.repetitions[i] for i in index]
         self.generators = [self.generators[i] for i in index]
-        for name in ("train", "test", "ranks", "squared", "cost", "epsilon", "best", "waited", "seconds"):
+        for name in ("train", "test", "ranks", "squared", "cost", "epsilon", "best", "waited", "seconds", "live"):
             setattr(self, name, getattr(self, name)[index])
         for optimizer in (self.optimizer, self.scale_optimizer):
             for group in optimizer.param_groups:
@@ -236,9 +244,7 @@ def train(config: Config, repetitions: Sequence[int]) -> Iterator[tuple[int, dic
         stack.best = torch.where(improved, step.error, stack.best)
         stack.waited = torch.where(improved, 0, stack.waited + 1)
         stack.seconds += (time.perf_counter() - start) / len(stack.repetitions)
-        stops = stack.waited >= config.patience if config.patience else torch.zeros_like(improved)
-        if epoch == config.epochs:
-            stops = torch.ones_like(stops)
+        stops = stack.live & ((epoch == config.epochs) | ((stack.waited >= config.patience) & (config.patience > 0)))
         if stops.any():
             tests = stack.evaluate()
             for index in stops.nonzero().squeeze(-1).tolist():
@@ -253,7 +259,7 @@ def train(config: Config, repetitions: Sequence[int]) -> Iterator[tuple[int, dic
                         "final_epsilon": stack.epsilon[index].item(),
                     },
                 )
-            if stops.all():
+            if not (stack.live & ~stops).any():
                 return
             stack.keep(~stops)
 
