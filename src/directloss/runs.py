@@ -6,6 +6,7 @@ import sqlite3
 import subprocess
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -34,13 +35,17 @@ def config_hash(experiment: str, config: dict[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
+@cache
 def code_version() -> str:
-    """The commit this program runs from, marked when files differ from it; the package version outside a checkout."""
+    """The commit this process runs, marked where the package differs from it; its version outside a checkout."""
     here = Path(__file__).parent
+
+    def git(*arguments: str) -> str:
+        command = ["git", "-C", str(here), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
+
     try:
-        command = ["git", "-C", str(here), "describe", "--always", "--dirty", "--exclude=*"]
-        described = subprocess.run(command, capture_output=True, text=True, check=True, timeout=10)
-        return described.stdout.strip()
+        return git("rev-parse", "--short=10", "HEAD") + ("-modified" if git("status", "--porcelain", ".") else "")
     except (OSError, subprocess.SubprocessError):
         from directloss import __version__
 
@@ -52,6 +57,7 @@ class Store:
 
     def __init__(self, path: Path, create: bool = True):
         self.path = path
+        code_version()  # now, because the checkout may move on while an experiment runs
         if not create and not path.is_file():
             raise UserError(f"no results at {path}; run an experiment with --store {path} first")
         try:
