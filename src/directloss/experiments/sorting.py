@@ -27,7 +27,7 @@ COSTS = ("weighted-column", "weighted-row", "squared-error", "hamming", "rank-di
 
 @dataclass(frozen=True)
 class Config:
-    """Every choice of a cell. The defaults are the paper's recipe: its text, and its released program where it is silent."""
+    """Every choice of a cell. The defaults are the paper's, or its released program's where the paper is silent."""
 
     method: Literal["direct0", "direct1", "dsl", "gumbel-sinkhorn"]
     size: int
@@ -93,8 +93,8 @@ RECIPES: dict[str, Callable[[str, int, int], Config]] = {"paper": paper, "best":
 class _Stack:
     """Repetitions in training: everything that belongs to one has index r on its first axis.
 
-    A repetition's bits do not depend on the others, as long as there are others: torch reduces a batch of one in another
-    order. So a last one keeps a companion, which is not live: it is trained and never reported.
+    A repetition's bits do not depend on the others, as long as there are others: torch reduces a batch of one in
+    another order. So a last one keeps a companion, which is not live: it is trained and never reported.
     """
 
     def __init__(self, config: Config, repetitions: Sequence[int]):
@@ -138,15 +138,8 @@ class _Stack:
         self.generators = [self.generators[i] for i in index]
         for name in ("train", "test", "ranks", "squared", "cost", "epsilon", "best", "waited", "seconds", "live"):
             setattr(self, name, getattr(self, name)[index])
-        for optimizer in (self.optimizer, self.scale_optimizer):
-            for group in optimizer.param_groups:
-                for parameter in group["params"]:
-                    parameter.data = parameter.data[index]
-                    parameter.grad = None
-                    state = optimizer.state[parameter]
-                    for name, value in state.items():
-                        if isinstance(value, Tensor) and value.dim():
-                            state[name] = value[index]
+        _shrink(self.net, self.optimizer, index)
+        _shrink(self.scale_net, self.scale_optimizer, index)
 
     def step(self, epoch: int) -> "Step":
         """One full-batch step of every repetition."""
@@ -190,7 +183,7 @@ class _Stack:
         (output.loss.sum() * output.ones.shape[1]).backward()  # type: ignore[no-untyped-call]
         columns = output.ones % config.size
         right = columns == self.ranks
-        error = self.squared.expand(columns.shape[1:] + (config.size,)).gather(-1, columns[0].unsqueeze(-1))
+        error = self.squared.expand(*columns.shape[1:], config.size).gather(-1, columns[0].unsqueeze(-1))
         stuck = ~output.informative.any(-1) & ~right[0].flatten(2).all(-1).all(0)
         self.epsilon = torch.where(stuck, self.epsilon * config.growth, self.epsilon).clamp_max(config.limit)
         return Step(
@@ -282,18 +275,33 @@ def sweep(
     on_progress: Callable[[Config, int], None] = lambda config, count: None,
 ) -> None:
     """Train what is missing of the first ``repetitions`` of every cell, and save each group as it finishes."""
-    tasks = []
+    tasks: list[tuple[Config, list[int], int]] = []
     for config in configs:
         finished = store.finished("sorting", asdict(config))
         missing = [repetition for repetition in range(repetitions) if repetition not in finished]
         on_progress(config, repetitions - len(missing))
-        for first in range(0, len(missing), config.stack):
-            tasks.append((config, missing[first : first + config.stack], threads))
+        starts = range(0, len(missing), config.stack)
+        tasks += [(config, missing[first : first + config.stack], threads) for first in starts]
     tasks.sort(key=lambda task: -task[0].size)  # the longest first, so that no worker is left alone with it
     for index, results in fan_out(train_group, tasks, jobs, executor, address):
         config = tasks[index][0]
         store.add("sorting", asdict(config), results)
         on_progress(config, len(results))
+
+
+def _shrink(module: torch.nn.Module, optimizer: torch.optim.Optimizer, index: Tensor) -> None:
+    """Keep the copies ``index`` of a stacked module, with the optimiser's memory of them."""
+    for part in module.modules():
+        for name, old in list(part.named_parameters(recurse=False)):
+            new = torch.nn.Parameter(old.detach()[index])
+            setattr(part, name, new)
+            state = optimizer.state.pop(old, {})
+            optimizer.state[new] = {
+                key: value[index] if isinstance(value, Tensor) and value.dim() else value
+                for key, value in state.items()
+            }
+            for group in optimizer.param_groups:
+                group["params"] = [new if parameter is old else parameter for parameter in group["params"]]
 
 
 def _generator(config: Config, repetition: int) -> torch.Generator:
