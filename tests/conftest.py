@@ -1,8 +1,9 @@
 """One core for each test process: xdist already fills the machine, and results must not depend on the thread count."""
 
-import directloss as dl
 import pytest
 import torch
+
+import directloss as dl
 
 torch.set_num_threads(1)
 

@@ -7,11 +7,12 @@ for a finite epsilon too, and the exact gradient is that of E[loss] = <cost, dV/
 
 from dataclasses import dataclass
 
-import directloss as dl
 import torch
-from directloss.noise import EULER_GAMMA
 from tables import Row
 from torch import Tensor
+
+import directloss as dl
+from directloss.noise import EULER_GAMMA
 
 
 def expected_best(row: Row, mu: Tensor, sigma: Tensor) -> Tensor:
@@ -112,5 +113,7 @@ class ScoreFunction:
             return ratio * (values - step * moved)
 
         limit = ((1 - w) @ shift)[:, None] * values - moved
-        ahead, behind, width = (at(epsilon), values, epsilon) if sides == "one" else (at(epsilon), at(-epsilon), 2 * epsilon)
+        ahead, behind, width = (
+            (at(epsilon), values, epsilon) if sides == "one" else (at(epsilon), at(-epsilon), 2 * epsilon)
+        )
         return Estimate.of((ahead - behind) / width - limit)

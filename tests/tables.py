@@ -2,10 +2,11 @@
 
 from dataclasses import dataclass
 
-import directloss as dl
 import pytest
 import torch
 from torch import Tensor
+
+import directloss as dl
 
 
 @dataclass(frozen=True)

@@ -2,10 +2,11 @@
 
 import io
 
-import directloss as dl
 import pytest
 import torch
 from tables import every_structure
+
+import directloss as dl
 
 # Three labels; the first is right for every instance. Margins of 1, 3 and 30 below the best label.
 COST = torch.tensor([0.0, 1.0, 1.0])
@@ -96,7 +97,11 @@ def test_the_criterion_grows_epsilon_until_some_instance_gives_a_gradient():
     assert values == [-0.75, -1.125, -1.125, -1.125, -1.125]
 
 
-@pytest.mark.parametrize("cost", [COST, COST - 5, COST + 5, COST.long()], ids=["zero", "negative", "shifted", "integer"])
+@pytest.mark.parametrize(
+    "cost",
+    [COST, COST - 5, COST + 5, COST.long()],
+    ids=["zero", "negative", "shifted", "integer"],
+)
 def test_a_positive_loss_is_one_above_the_best_possible_whatever_its_constant(cost):
     wrong, right = criterion(dl.AdaptiveEpsilon(-0.5)), criterion(dl.AdaptiveEpsilon(-0.5))
     wrong(SCORES, cost)
@@ -151,5 +156,7 @@ def test_a_criterion_refuses_epsilon_zero_when_it_is_made():
 
 def test_a_criterion_shows_its_settings():
     shown = repr(criterion(dl.AdaptiveEpsilon(-0.5, reset=True), sides="both", samples=3))
-    assert all(part in shown for part in ("Choice()", "sides='both'", "samples=3", "AdaptiveEpsilon(-0.5", "reset=True"))
+    assert all(
+        part in shown for part in ("Choice()", "sides='both'", "samples=3", "AdaptiveEpsilon(-0.5", "reset=True")
+    )
     assert "epsilon=-2" in repr(criterion(-2.0))

@@ -1,9 +1,10 @@
-"""``direct_loss`` is the definition, computed: value ``<cost, y>``, gradient from two or three solves on the same noise."""
+"""``direct_loss`` is its definition: the value ``<cost, y>``, the gradient from solves on the same noise."""
 
-import directloss as dl
 import pytest
 import torch
 from tables import every_structure, index_in, objective
+
+import directloss as dl
 
 EPSILON = -1.5
 
@@ -149,17 +150,39 @@ def test_loss_and_gradients_keep_the_dtype_of_the_scores(row, dtype, generator):
 
 
 @every_structure
-def test_costs_broadcast_over_batch_and_entry_axes(row):
-    scores = row.scores(2, 3)
-    for cost in (row.scores(seed=1), row.scores(2, 1, seed=1), row.scores(seed=1)[..., :1], row.scores(seed=1)[:1]):
-        for sides in ("one", "both"):
-            results = []
-            for given in (cost, cost.expand_as(scores)):
-                leaf = scores.clone().requires_grad_()
-                loss = dl.direct_loss(leaf, given, row.structure, epsilon=EPSILON, sides=sides)
-                loss.sum().backward()
-                results.append((loss.detach(), leaf.grad))
-            torch.testing.assert_close(*results)
+@pytest.mark.parametrize("sides", ["one", "both"])
+@pytest.mark.parametrize(
+    "narrow",
+    [
+        lambda cost: cost[0],
+        lambda cost: cost[:, :1],
+        lambda cost: cost[0, 0],
+        lambda cost: cost[..., :1],
+    ],
+    ids=["no-first-axis", "second-axis", "no-batch-axes", "entry-axis"],
+)
+def test_costs_broadcast_over_batch_and_entry_axes(row, sides, narrow):
+    scores, cost = row.scores(2, 3), narrow(row.scores(2, 3, seed=1))
+    results = []
+    for given in (cost, cost.expand_as(scores)):
+        leaf = scores.clone().requires_grad_()
+        loss = dl.direct_loss(leaf, given, row.structure, epsilon=EPSILON, sides=sides)
+        loss.sum().backward()
+        results.append((loss.detach(), leaf.grad))
+    torch.testing.assert_close(*results)
+
+
+@pytest.mark.parametrize("scale", [0.7, 1e-50, 1e39])
+def test_a_scale_that_is_a_number_keeps_its_precision(scale):
+    seen = []
+
+    def maximiser(scores):
+        seen.append(scores.clone())
+        return torch.nn.functional.one_hot(scores.argmax(-1), scores.shape[-1])
+
+    zeros, ones = torch.zeros(2, dtype=torch.float64), torch.ones(1, 2, dtype=torch.float64)
+    dl.direct_loss(zeros, zeros, dl.custom(maximiser), epsilon=1.0, scale=scale, noise=ones)
+    assert torch.equal(seen[0], torch.full((1, 2), scale, dtype=torch.float64))
 
 
 @every_structure

@@ -1,9 +1,10 @@
 """Bad input is refused at the public boundary, in words that say what came and what to do."""
 
-import directloss as dl
 import pytest
 import torch
 from tables import MASK, every_structure
+
+import directloss as dl
 
 NAN, INF = float("nan"), float("inf")
 
@@ -17,7 +18,7 @@ def spoilt(row, value):
 @every_structure
 @pytest.mark.parametrize("value", [NAN, INF, -INF])
 def test_scores_and_costs_must_be_finite(row, value):
-    with pytest.raises(ValueError, match="scores hold 1 NaN or infinite entries .* a mask of the structure"):
+    with pytest.raises(ValueError, match=r"scores hold 1 NaN or infinite entries .* a mask of the structure"):
         row.structure.solve(spoilt(row, value))
     with pytest.raises(ValueError, match="cost hold 1 NaN or infinite entries"):
         row.structure.solve_along(row.scores(3), spoilt(row, value), (0.0, 1.0))
@@ -46,18 +47,24 @@ def test_scores_must_have_the_axes_of_the_entries(row):
     with pytest.raises(ValueError, match=rf"needs at least {row.structure.entry_dims} axes, its entries last"):
         row.structure.solve(short)
     # Not even where the axis of the samples could be mistaken for an entry axis.
-    with pytest.raises(ValueError, match="axes|shape"):
+    with pytest.raises(ValueError, match=r"axes|shape"):
         dl.direct_loss(short, row.scores(), row.structure, epsilon=1.0, scale=1.0, samples=row.entries[-1])
 
 
 @every_structure
 def test_costs_must_broadcast_to_the_scores(row):
     wider = torch.zeros(*row.entries[:-1], row.entries[-1] + 1)
-    for cost in (wider, row.scores(2), row.scores(5, 3)):
-        with pytest.raises(ValueError, match="does not broadcast to the scores' .* give the cost the shape"):
+    for cost in (wider, row.scores(2)):
+        with pytest.raises(ValueError, match=r"does not broadcast to the scores' .* give the cost the shape"):
             row.structure.solve_along(row.scores(3), cost, (0.0, 1.0))
         with pytest.raises(ValueError, match=r"cost has shape .* does not broadcast"):
             dl.direct_loss(row.scores(3), cost, row.structure, epsilon=1.0, scale=1.0, samples=5)
+
+
+@every_structure
+def test_costs_must_not_have_an_axis_for_the_samples(row):
+    with pytest.raises(ValueError, match=r"cost has shape .* does not broadcast"):
+        dl.direct_loss(row.scores(3), row.scores(5, 3), row.structure, epsilon=1.0, scale=1.0, samples=5)
 
 
 @every_structure
@@ -69,9 +76,9 @@ def test_steps_must_be_finite(row, steps):
 
 @every_structure
 def test_scores_beyond_what_float64_sums_hold_are_refused(row):
-    with pytest.raises(ValueError, match="reach 1e.200, beyond 1e.150; scale them down"):
+    with pytest.raises(ValueError, match=r"reach 1e.200, beyond 1e.150; scale them down"):
         row.structure.solve(torch.full(row.entries, 1e200, dtype=torch.float64))
-    with pytest.raises(ValueError, match="exceed 1e.150; scale scores and cost down"):
+    with pytest.raises(ValueError, match=r"exceed 1e.150; scale scores and cost down"):
         row.structure.solve_along(row.scores(), torch.full(row.entries, 1e100, dtype=torch.float64), (1e60,))
 
 
@@ -94,7 +101,7 @@ def test_structures_that_do_not_exist_are_refused():
         dl.Subset(6).solve(torch.zeros(2, 5))
     with pytest.raises(ValueError, match="expected n >= 1"):
         dl.Choice().solve(torch.zeros(2, 0))
-    with pytest.raises(ValueError, match="expected .n, m. with n, m >= 1"):
+    with pytest.raises(ValueError, match=r"expected .n, m. with n, m >= 1"):
         dl.Matching().solve(torch.zeros(2, 3, 0))
 
 
@@ -105,8 +112,8 @@ def test_structures_that_do_not_exist_are_refused():
         (MASK.tolist(), TypeError, "list, expected a boolean tensor"),
         (MASK[0], ValueError, r"forbidden has shape \(3,\), expected \(..., n, m\)"),
         (MASK[:2], ValueError, r"mask of \(2, 3\) entries, but the scores have \(3, 3\)"),
-        (MASK.expand(2, 1, 3, 3), ValueError, "forbidden has shape .* does not broadcast"),
-        (MASK.expand(5, 3, 3), ValueError, "forbidden has shape .* does not broadcast"),
+        (MASK.expand(2, 1, 3, 3), ValueError, "does not broadcast"),
+        (MASK.expand(5, 3, 3), ValueError, "does not broadcast"),
     ],
     ids=["float", "list", "vector", "entries", "more-batch-axes", "larger-batch"],
 )
@@ -116,7 +123,7 @@ def test_a_mask_is_boolean_and_fits(forbidden, error, message):
 
 
 def test_a_mask_must_fit_the_batch():
-    with pytest.raises(ValueError, match="forbidden has shape .* does not broadcast"):
+    with pytest.raises(ValueError, match=r"forbidden has shape .* does not broadcast"):
         dl.Matching(MASK.expand(4, 3, 3)).solve(torch.zeros(5, 3, 3))
 
 
@@ -168,7 +175,7 @@ def test_custom_arguments_are_checked():
         dl.custom(3)
     with pytest.raises(ValueError, match="entry_dims is 0, expected at least 1"):
         dl.custom(torch.sign, entry_dims=0)
-    with pytest.raises(ValueError, match="pass structures= to dl.custom"):
+    with pytest.raises(ValueError, match=r"pass structures= to dl.custom"):
         dl.custom(torch.sign).enumerate((3,))
 
 

@@ -6,13 +6,14 @@
 import os
 import re
 
-import directloss as dl
 import numpy as np
 import pytest
 import torch
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linear_sum_assignment
+
+import directloss as dl
 
 INSTANCES = int(os.environ.get("DIRECTLOSS_FUZZ_INSTANCES", "20000"))
 BATCH = 100  # instances of one hypothesis example

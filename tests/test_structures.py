@@ -2,11 +2,12 @@
 
 import math
 
-import directloss as dl
 import pytest
 import torch
-from tables import MASK, Row, best_objective, every_structure, index_in, objective
+from tables import MASK, Row, best_objective, every_structure, index_in, named, objective
 from torch import Tensor
+
+import directloss as dl
 
 DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 DEVICES = ["cpu", "cuda"] if torch.cuda.is_available() else ["cpu"]
@@ -150,6 +151,19 @@ def test_ties_give_a_valid_best_structure_and_the_same_one_each_time(row, values
 def test_extreme_magnitudes_stay_exact(row, size):
     scores = size * row.scores(50)
     assert_best(row, scores, row.structure.solve(scores))
+
+
+@named("choice", "subset", "custom", "custom-unbatched")
+def test_sums_that_overflow_float32_stay_exact(row):
+    scores, cost = row.scores(50, dtype=torch.float32), row.scores(50, seed=1, dtype=torch.float32) * 1e38
+    for step, y in zip((0.0, 1e3), row.structure.solve_along(scores, cost, (0.0, 1e3)), strict=True):
+        assert_best(row, scores.double() + step * cost.double(), y)
+
+
+@named("matching-3x3", "matching-4x4")
+def test_a_small_step_after_a_large_one_stays_exact(row):
+    scores, cost = 1e-20 * row.scores(50), row.scores(50, seed=1)
+    assert_best(row, scores, row.structure.solve_along(scores, cost, (1.0, 0.0))[1])
 
 
 def test_a_mask_with_batch_axes_holds_for_its_own_instances(generator):

@@ -6,12 +6,13 @@ Tolerances are five standard errors of the estimates compared; biases are comput
 import math
 from functools import cache
 
-import directloss as dl
 import pytest
 import torch
 from oracles import Estimate, ScoreFunction, assert_agrees, closed_estimate, closed_expectations, closed_gradient
-from tables import STRUCTURES, Row, best_objective, every_structure, index_in, named
+from tables import STRUCTURES, Row, every_structure, named
 from torch import Tensor
+
+import directloss as dl
 
 SIGMA = 0.8
 GROUPS, SAMPLES = 500, 400  # the estimator's standard error comes from groups of samples
@@ -70,7 +71,9 @@ def test_corollaries_1_and_2_in_closed_form(row, epsilon, sides):
     # The limit itself: the same in the limit of the closed form, and near enough to be told from zero here.
     exact = closed_gradient(row, mu, sigma, cost)
     torch.testing.assert_close(closed_estimate(row, mu, sigma, cost, 1e-5, "both"), exact, rtol=1e-6, atol=1e-6)
-    torch.testing.assert_close(closed_estimate(row, mu, sigma, cost, math.copysign(1e-6, epsilon), "one"), exact, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(
+        closed_estimate(row, mu, sigma, cost, math.copysign(1e-6, epsilon), "one"), exact, rtol=1e-4, atol=1e-4
+    )
     assert (exact.abs() > 10 * estimate.error).any()
 
 
@@ -101,7 +104,9 @@ def test_the_bias_is_of_first_order_on_one_side_and_of_second_on_both(row):
     assert torch.cosine_similarity(bias(1e-3, "one"), bias(-1e-3, "one"), dim=0) < -0.999
     assert torch.cosine_similarity(bias(1e-3, "both"), bias(-1e-3, "both"), dim=0) > 0.999
     # And the estimator shows it: at epsilon 1 the one-sided means differ from each other and from the exact gradient.
-    plus, minus, both = (estimated_gradient(row, *rule, groups=200) for rule in ((1.0, "one"), (-1.0, "one"), (1.0, "both")))
+    plus, minus, both = (
+        estimated_gradient(row, *rule, groups=200) for rule in ((1.0, "one"), (-1.0, "one"), (1.0, "both"))
+    )
     distances = [(estimate.mean - exact).norm() for estimate in (plus, minus, both)]
     assert min(distances[:2]) - distances[2] > 5 * max(estimate.error.norm() for estimate in (plus, minus, both))
     assert (plus.mean - minus.mean).norm() > 5 * (plus + minus).error.norm()
@@ -145,4 +150,4 @@ def test_without_noise_the_estimate_at_zero_scores_says_nothing(row):
         generator = torch.Generator().manual_seed(0)
         noisy = Estimate.of(torch.stack([gradient(-0.1, 2000, scale=1.0, generator=generator) for _ in range(100)]))
         assert_agrees(noisy, closed_estimate(row, zero, sigma, cost, -0.1, "one")[:-1])
-        assert (noisy.mean @ exact[:-1]) / (noisy.mean.norm() * exact[:-1].norm()) > 0.99
+        assert (exact[:-1].abs() > 10 * noisy.error).all()

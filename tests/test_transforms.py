@@ -1,10 +1,11 @@
 """``direct_loss`` under ``torch.func`` and ``torch.compile``."""
 
-import directloss as dl
 import pytest
 import torch
 from tables import every_structure, named
 from torch.func import grad, vmap
+
+import directloss as dl
 
 sides = pytest.mark.parametrize("sides", ["one", "both"])
 

@@ -5,7 +5,7 @@ scores, scale ->  noise  ->  structure  ->  estimator  ->  autograd, any torch o
 
 from directloss import costs, nets
 from directloss.epsilon import AdaptiveEpsilon
-from directloss.estimators import DirectLoss, direct_loss
+from directloss.estimators import DirectLoss, direct_loss, gumbel_sinkhorn, sinkhorn
 from directloss.noise import Gumbel, Logistic, Noise, Normal
 from directloss.structures import Choice, Matching, Structure, Subset, custom
 from directloss.threads import get_num_threads, set_num_threads
@@ -28,6 +28,8 @@ __all__ = [
     "DirectLoss",
     "direct_loss",
     "AdaptiveEpsilon",
+    "gumbel_sinkhorn",
+    "sinkhorn",
     # task losses as linear costs, and the paper's nets
     "costs",
     "nets",

@@ -12,7 +12,7 @@ from torch import Tensor
 
 def hamming(target: Tensor) -> Tensor:
     """The number of entries in which y differs from ``target`` (..., *E): cost = 1 - 2 target, const = sum(target)."""
-    return 1 - 2 * target
+    return 1 - 2 * (target if target.is_floating_point() else target.to(torch.get_default_dtype()))
 
 
 def squared_error(values: Tensor, targets: Tensor) -> Tensor:
@@ -33,7 +33,7 @@ def weighted_hamming(values: Tensor, target: Tensor, by: Literal["row", "column"
     if by not in ("row", "column"):
         raise ValueError(f"by is {by!r}, expected 'row' or 'column'")
     weights = values.unsqueeze(-1 if by == "row" else -2) ** 2
-    return weights * (1 - 2 * target)
+    return weights * hamming(target)
 
 
 def rank_distance(values: Tensor, descending: bool = False, power: float = 1.0) -> Tensor:

@@ -38,7 +38,7 @@ class AdaptiveEpsilon(nn.Module):
             raise ValueError(f"growth is {growth}, expected a factor above 1")
         self.growth = growth
         self.limit = 100 * abs(self.start) if limit is None else abs(limit)
-        if self.limit < abs(self.start):
+        if not self.limit >= abs(self.start):
             raise ValueError(f"limit is {limit}, below the starting magnitude {abs(self.start)}")
         self.reset = reset
         self.register_buffer("value", torch.tensor(self.start, dtype=torch.float64))

@@ -17,6 +17,8 @@ _pool: ThreadPoolExecutor | None = None
 def set_num_threads(count: int | None) -> None:
     """Set how many threads solvers use; None follows ``torch.get_num_threads()``."""
     global _count
+    if count is not None and not isinstance(count, int):
+        raise TypeError(f"count is {count!r}, expected an int, or None to follow torch")
     if count is not None and count < 1:
         raise ValueError(f"count is {count}, expected at least 1, or None to follow torch")
     _count = count

@@ -24,6 +24,7 @@ from torch import Tensor, nn
 
 from directloss.epsilon import AdaptiveEpsilon, check_epsilon
 from directloss.noise import Gumbel, Noise
+from directloss.shapes import broadcasts
 from directloss.structures import Structure
 
 Sides = Literal["one", "both"]
@@ -39,6 +40,7 @@ class _Direct(torch.autograd.Function):
     def forward(
         scores: Tensor, scale: Tensor, noise: Tensor, cost: Tensor, structure: Structure, epsilon: float, sides: Sides
     ) -> tuple[Tensor, Tensor, Tensor]:
+        _check_scale(scale)
         theta = torch.addcmul(scores, scale, noise)
         steps = (0.0, epsilon) if sides == "one" else (0.0, epsilon, -epsilon)
         ones = structure.ones_along(theta, cost, steps)  # (T, S, B..., K)
@@ -47,26 +49,29 @@ class _Direct(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
+        scores, scale, _, _, structure, ctx.epsilon, ctx.sides = inputs
         _, ones, noise = output
-        ctx.entries = inputs[0].shape[inputs[0].dim() - inputs[4].entry_dims :]
-        ctx.epsilon, ctx.sides = inputs[5:]
+        ctx.entries = scores.shape[scores.dim() - structure.entry_dims :]
+        ctx.scale_shape = scale.shape
         ctx.save_for_backward(ones, noise)
         ctx.mark_non_differentiable(ones, noise)
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> tuple[Tensor | None, ...]:
         ones, noise = ctx.saved_tensors
-        # y_eps - y over eps, or y_{+eps} - y_{-eps} over 2 eps; where both have a one, exactly nothing.
-        plus, minus, width = (1, 0, ctx.epsilon) if ctx.sides == "one" else (1, 2, 2 * ctx.epsilon)
-        differs = (ones[plus] != ones[minus]).to(noise.dtype)
-        where = torch.cat([ones[plus], ones[minus]], -1)
+        ahead, behind, width = (1, 0, ctx.epsilon) if ctx.sides == "one" else (1, 2, 2 * ctx.epsilon)
+        if width < 0:
+            ahead, behind, width = behind, ahead, -width
+        # Where both have a one at the same place, exactly nothing is left, not a rounding error.
+        differs = (ones[ahead] != ones[behind]).to(noise.dtype)
+        where = torch.cat([ones[ahead], ones[behind]], -1)
         sign = torch.cat([differs, -differs], -1) * (where >= 0)
         factor = (grads[0] / (width * ones.shape[1]))[(..., *[None] * len(ctx.entries))]
-        to_scores = factor * _gather_back(where, sign, ctx.entries)
+        to_scores = factor * _add_up(where, sign, ctx.entries)
         to_scale = None
         if ctx.needs_input_grad[1]:
-            drawn = torch.cat([noise[plus], noise[minus]], -1)
-            to_scale = factor * _gather_back(where, sign * drawn, ctx.entries)
+            drawn = torch.cat([noise[ahead], noise[behind]], -1)
+            to_scale = (factor * _add_up(where, sign * drawn, ctx.entries)).sum_to_size(ctx.scale_shape)
         return to_scores, to_scale, None, None, None, None, None
 
     @staticmethod
@@ -78,19 +83,18 @@ class _Direct(torch.autograd.Function):
             tensor.unsqueeze(0).expand(info.batch_size, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
             for tensor, dim in zip(inputs[:4], in_dims[:4], strict=True)
         )
-        cost = cost.reshape(cost.shape[0], *[1] * (scores.dim() - cost.dim()), *cost.shape[1:])
         output = _Direct.apply(scores, scale, noise.movedim(0, 1), cost, *inputs[4:])
         return cast(tuple[Tensor, Tensor, Tensor], output), (0, 2, 2)
 
 
 def _at(entries: Tensor, ones: Tensor, entry_dims: int) -> Tensor:
     """The values of ``entries`` (..., *E) at the positions ``ones``; 0 where they say -1."""
-    flat = entries.reshape(*entries.shape[: entries.dim() - entry_dims], -1)
+    flat = entries.flatten(entries.dim() - entry_dims)
     flat = flat.expand(*ones.shape[:-1], flat.shape[-1])
     return flat.gather(-1, ones.clamp_min(0)) * (ones >= 0)
 
 
-def _gather_back(where: Tensor, values: Tensor, entries: torch.Size) -> Tensor:
+def _add_up(where: Tensor, values: Tensor, entries: torch.Size) -> Tensor:
     """Add ``values`` (S, B..., K) up at positions ``where``, over the samples: (B..., *E)."""
     where, values = (tensor.movedim(0, -2).flatten(-2) for tensor in (where.clamp_min(0), values))
     total = values.new_zeros((*values.shape[:-1], entries.numel())).scatter_add(-1, where, values)
@@ -122,50 +126,69 @@ def evaluate_direct(
     epsilon = check_epsilon(epsilon)
     if sides not in ("one", "both"):
         raise ValueError(f"sides is {sides!r}, expected 'one' (the paper's rule) or 'both' (central difference)")
+    if not isinstance(samples, int):
+        raise TypeError(f"samples is {samples!r}, expected an int")
     if samples < 1:
         raise ValueError(f"samples is {samples}, expected at least 1")
     if not isinstance(scores, Tensor) or not isinstance(cost, Tensor):
         raise TypeError(f"scores and cost are {type(scores).__name__} and {type(cost).__name__}, expected tensors")
-    factor = _check_scale(scale, scores, structure)
+    factor = _fit_scale(scale, scores, structure)
     if not isinstance(scale, Tensor) and scale == 0:
         gamma = torch.zeros_like(scores).unsqueeze(0)
-    elif isinstance(noise, Noise):
-        gamma = noise.sample((samples, *scores.shape), generator=generator, dtype=scores.dtype, device=scores.device)
-    elif noise.shape[1:] == scores.shape and len(noise):
-        gamma = noise.to(scores)
     else:
-        raise ValueError(f"noise has shape {tuple(noise.shape)}, expected (samples, *{tuple(scores.shape)})")
+        gamma = _draw(noise, scores, samples, generator)
+    prepared = _fit_cost(cost, scores)
     loss, ones, _ = cast(
-        tuple[Tensor, Tensor, Tensor],
-        _Direct.apply(scores, factor.expand_as(scores), gamma, cost.detach().to(scores), structure, epsilon, sides),
+        tuple[Tensor, Tensor, Tensor], _Direct.apply(scores, factor, gamma, prepared, structure, epsilon, sides)
     )
     return DirectOutput(loss, ones, (ones[1] != ones[0 if sides == "one" else 2]).any(-1).any(0))
 
 
-def _check_scale(scale: float | Tensor, scores: Tensor, structure: Structure) -> Tensor:
-    """A scale of one number, or one for each instance, or one for each entry, as a tensor that fits the scores."""
-    factor = torch.as_tensor(scale).to(scores)
-    batch = scores.shape[: scores.dim() - structure.entry_dims]
+def _draw(noise: Noise | Tensor, scores: Tensor, samples: int, generator: torch.Generator | None) -> Tensor:
+    if isinstance(noise, Noise):
+        return noise.sample((samples, *scores.shape), generator=generator, dtype=scores.dtype, device=scores.device)
+    if noise.shape[1:] != scores.shape or not len(noise) or samples not in (1, len(noise)):
+        raise ValueError(
+            f"noise has shape {tuple(noise.shape)}, expected (samples, *{tuple(scores.shape)}) with samples = {samples}"
+        )
+    return noise.to(scores)
+
+
+def _fit_cost(cost: Tensor, scores: Tensor) -> Tensor:
+    """The cost with the scores' shape, dtype and device."""
+    if not broadcasts(cost.shape, scores.shape):
+        raise ValueError(
+            f"cost has shape {tuple(cost.shape)}, which does not broadcast to the scores' {tuple(scores.shape)}; "
+            "give the cost the shape of the scores, or fewer leading axes"
+        )
+    return cost.detach().to(scores).expand_as(scores)
+
+
+def _fit_scale(scale: float | Tensor, scores: Tensor, structure: Structure) -> Tensor:
+    """A scale of one number, or one for each instance, or one for each entry, with as many axes as the scores."""
+    if not isinstance(scale, int | float | Tensor):
+        raise TypeError(f"scale is {type(scale).__name__}, expected a number or a tensor")
+    factor = torch.as_tensor(scale, dtype=scores.dtype, device=scores.device)
+    batch = structure.batch_shape(scores)
     if factor.dim() <= len(batch):
         factor = factor[(..., *[None] * structure.entry_dims)]
-    try:
-        fits = torch.broadcast_shapes(factor.shape, scores.shape) == scores.shape
-    except RuntimeError:
-        fits = False
-    if not fits:
+    if not broadcasts(factor.shape, scores.shape):
         raise ValueError(
             f"scale broadcasts as {tuple(factor.shape)}, which does not fit scores of shape {tuple(scores.shape)}; "
             f"expected one number, one for each instance {tuple(batch)}, or one for each entry"
         )
-    # Under vmap the values cannot be looked at.
-    if not torch._C._functorch.is_batchedtensor(factor) and factor.numel():
-        low, high = (bound.item() for bound in torch.aminmax(factor.detach()))
+    return factor.reshape(*[1] * (scores.dim() - factor.dim()), *factor.shape)
+
+
+def _check_scale(scale: Tensor) -> None:
+    """Raise where a scale is no scale. Called where vmap cannot hide its values."""
+    if scale.numel():
+        low, high = (bound.item() for bound in torch.aminmax(scale))
         if not 0 <= low <= high < float("inf"):
             raise ValueError(
                 f"scale runs from {low} to {high}; expected finite numbers >= 0 "
                 "(dl.nets.positive, a softplus, keeps a learned scale positive)"
             )
-    return factor
 
 
 @overload
@@ -224,7 +247,7 @@ def direct_loss(
         sides: "one" is the paper's rule, "both" the central difference.
         scale: of the noise: a number, one for each instance (B...), or one for each entry. 0 draws no noise.
         noise: what is drawn, or the draws themselves, (samples, B..., *E), to share them between calls.
-        samples: draws for each instance.
+        samples: draws for each instance (with given draws, leave it out).
         generator: the only source of randomness (None: torch's default generator).
         return_structure: also return the structures predicted under the noise, (samples, B..., *E).
 
@@ -260,7 +283,7 @@ class DirectLoss(nn.Module):
 
     Args:
         structure, sides, noise, samples: as for ``direct_loss``.
-        epsilon: a number, or ``AdaptiveEpsilon``, whose value is part of the ``state_dict``.
+        epsilon: a number, or ``AdaptiveEpsilon``, which adapts in training mode and is part of the ``state_dict``.
 
     Example:
         >>> import torch, directloss as dl
@@ -303,7 +326,7 @@ class DirectLoss(nn.Module):
             samples=self.samples,
             generator=generator,
         )
-        self._observe(output, cost)
+        self._observe(output, _fit_cost(cost, scores))
         return (output.loss, self.structure.dense(output.ones[0], scores)) if return_structure else output.loss
 
     @torch.no_grad()
@@ -312,7 +335,7 @@ class DirectLoss(nn.Module):
         if not output.informative.numel():
             return
         self.zero_gradient_fraction = 1.0 - output.informative.double().mean().item()
-        if isinstance(self.epsilon, AdaptiveEpsilon):
+        if self.training and isinstance(self.epsilon, AdaptiveEpsilon):
             difference = bool(output.informative.any())
             self.epsilon.update(difference, not difference and self._loss_is_positive(output, cost))
 
@@ -321,9 +344,8 @@ class DirectLoss(nn.Module):
 
         Compared with the best structure, not with zero: ``<cost, y>`` lacks the loss's constant.
         """
-        dims = self.structure.entry_dims
         ones = self.structure.ones_along(-cost, cost, (0.0,))[0]
-        smallest = _at(cost, ones, dims).sum(-1)
+        smallest = _at(cost, ones, self.structure.entry_dims).sum(-1)
         return bool((output.loss > smallest + 1e-6 * (1 + smallest.abs())).any())
 
     def extra_repr(self) -> str:

@@ -98,7 +98,7 @@ class _Sinkhorn(torch.autograd.Function):
         return p.reshape(log_kernel.shape)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         from directloss.estimators.sinkhorn_kernel import backward
 
         a, p, u, v = ctx.saved_tensors

@@ -45,7 +45,7 @@ def _exp_of(x):
 
 @njit(nogil=True, cache=True, fastmath=_FAST)
 def _row_sum(row, v, shift):
-    total = row[0] * 0
+    total = row[0] - row[0]  # a zero of its dtype: a literal would make the sum float64
     for j in range(row.shape[0]):
         total += _exp(row[j] + v[j] + shift)
     return total
@@ -106,7 +106,7 @@ def _write_exp(out, row, v, shift):
 @njit(nogil=True, cache=True, fastmath=_FAST)
 def _undo_columns(to_row, row, v, shift, to_v):
     """Take one row's part in v = -logsumexp_i(a + u) back; return the gradient of the row's u."""
-    total = row[0] * 0
+    total = row[0] - row[0]  # a zero of its dtype: a literal would make the sum float64
     for j in range(row.shape[0]):
         part = to_v[j] * _exp(row[j] + v[j] + shift)
         to_row[j] -= part

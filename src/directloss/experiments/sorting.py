@@ -16,6 +16,7 @@ from torch import Tensor
 
 from directloss import costs
 from directloss.estimators.direct import Sides, evaluate_direct
+from directloss.estimators.sinkhorn import gumbel_sinkhorn
 from directloss.nets import SortingNet, SortingScale
 from directloss.noise import Gumbel, Noise
 from directloss.runs import Store, fan_out
@@ -180,7 +181,7 @@ class _Stack:
             generator=None,
         )
         # The released program's gradient: y_eps - y, summed over samples and sequences, without 1 / eps.
-        (output.loss.sum() * output.ones.shape[1]).backward()  # type: ignore[no-untyped-call]
+        (output.loss.sum() * output.ones.shape[1]).backward()
         columns = output.ones % config.size
         right = columns == self.ranks
         error = self.squared.expand(*columns.shape[1:], config.size).gather(-1, columns[0].unsqueeze(-1))
@@ -193,7 +194,17 @@ class _Stack:
         )
 
     def _sinkhorn_step(self) -> "Step":
-        raise NotImplementedError
+        config = self.config
+        scores = self.net(self.train)
+        noise = self._noise(scores.shape, Gumbel())
+        relaxed = gumbel_sinkhorn(scores, config.temperature, config.iterations, noise=noise)
+        # Position j receives the mixture sum_i P_ij x_i, which should be the j-th largest number.
+        received = torch.einsum("srbij,rbi->srbj", relaxed, self.train)
+        target = self.train.sort(-1, descending=True).values
+        error = (received - target).square().sum(-1).mean((0, 2))
+        error.sum().backward()
+        right = (relaxed.detach().argmax(-1) == self.ranks).float().mean((0, 2, 3))
+        return Step(error=error.detach(), right=right.unsqueeze(0), scale=torch.ones_like(self.epsilon))
 
     def _noise(self, shape: torch.Size, noise: Noise) -> Tensor:
         """Draws (S, *shape) in which each repetition uses its own generator, whoever it is trained with."""
@@ -227,12 +238,15 @@ class Step:
     scale: Tensor  # (R,)
 
 
-def train(config: Config, repetitions: Sequence[int]) -> Iterator[tuple[int, dict[str, Any]]]:
+def train(
+    config: Config, repetitions: Sequence[int], on_step: Callable[[Step], None] = lambda step: None
+) -> Iterator[tuple[int, dict[str, Any]]]:
     """Train repetitions together; yield (repetition, result) as each stops."""
     stack = _Stack(config, repetitions)
     for epoch in range(1, config.epochs + 1):
         start = time.perf_counter()
         step = stack.step(epoch - 1)
+        on_step(step)
         improved = step.error < stack.best
         stack.best = torch.where(improved, step.error, stack.best)
         stack.waited = torch.where(improved, 0, stack.waited + 1)

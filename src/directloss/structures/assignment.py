@@ -47,7 +47,8 @@ def _relaxation(compare: bool, argmin: bool) -> Callable[..., Any]:
         signature = types.int64(c, potential, key, pred, code, types.float64, types.int64)
         return signature, lambda context, builder, sig, args: _emit(context, builder, sig, args, compare, argmin)
 
-    return intrinsic(typed)
+    built: Callable[..., Any] = intrinsic(typed)
+    return built
 
 
 def _emit(context: Any, builder: Any, signature: Any, args: Any, compare: bool, argmin: bool) -> Any:

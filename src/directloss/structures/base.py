@@ -7,6 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from directloss.shapes import broadcasts
+
 # Sums along augmenting paths must not overflow float64.
 LARGEST_SCORE = 1e150
 MOST_STRUCTURES = 1_000_000
@@ -37,8 +39,9 @@ class Structure(ABC):
         """
 
     def _ones_along(self, scores: Tensor, cost: Tensor, steps: Sequence[float]) -> Tensor:
-        wide = torch.promote_types(scores.dtype, torch.float32)  # half precision would overflow or tie
-        return torch.stack([self._ones(scores.to(wide) + step * cost.to(wide)) for step in steps])
+        found = [self._ones(scores + step * cost) for step in steps]
+        most = max(ones.shape[-1] for ones in found)
+        return torch.stack([torch.nn.functional.pad(ones, (0, most - ones.shape[-1]), value=-1) for ones in found])
 
     @torch.no_grad()
     def solve(self, scores: Tensor) -> Tensor:
@@ -71,20 +74,30 @@ class Structure(ABC):
         largest_cost = self._check(cost, "cost")
         if len(steps) == 0 or not all(math.isfinite(step) for step in steps):
             raise ValueError(f"steps are {steps!r}; expected one finite number or more")
-        try:
-            same = torch.broadcast_shapes(cost.shape, scores.shape) == scores.shape
-        except RuntimeError:
-            same = False
-        if not same:
+        if not broadcasts(cost.shape, scores.shape):
             raise ValueError(
                 f"cost has shape {tuple(cost.shape)}, which does not broadcast to the scores' {tuple(scores.shape)}; "
                 "give the cost the shape of the scores, or fewer leading axes"
             )
-        if largest + max(abs(step) for step in steps) * largest_cost > LARGEST_SCORE:
-            raise ValueError(f"scores + step * cost exceed {LARGEST_SCORE:g}; scale scores and cost down")
+        reach = largest + max(abs(step) for step in steps) * largest_cost
+        if reach > LARGEST_SCORE:
+            raise ValueError(f"scores + step * cost exceed {LARGEST_SCORE:g}, up to {reach:g}; scale them down")
         if not scores.numel():
-            return scores.new_zeros((len(steps), *scores.shape[: scores.dim() - self.entry_dims], 0), dtype=torch.int64)
-        return self._ones_along(scores, cost, steps)
+            return scores.new_zeros((len(steps), *self.batch_shape(scores), 0), dtype=torch.int64)
+        # Sums in half precision would tie, and in float32 the largest would overflow.
+        wide = torch.promote_types(torch.promote_types(scores.dtype, cost.dtype), torch.float32)
+        if reach > torch.finfo(wide).max / 4:
+            wide = torch.float64
+        return self._ones_along(scores.to(wide), cost.to(wide), steps)
+
+    def batch_shape(self, scores: Tensor) -> torch.Size:
+        """The axes of scores before the entries."""
+        if scores.dim() < self.entry_dims:
+            raise ValueError(
+                f"scores have shape {tuple(scores.shape)}, but {type(self).__name__} needs at least "
+                f"{self.entry_dims} axes, its entries last"
+            )
+        return scores.shape[: scores.dim() - self.entry_dims]
 
     def _check(self, tensor: Tensor, name: str) -> float:
         """Raise where ``tensor`` cannot be scores of this structure; return its largest magnitude."""
@@ -92,13 +105,8 @@ class Structure(ABC):
             raise TypeError(f"{name}: got {type(tensor).__name__}, expected a torch.Tensor (torch.as_tensor makes one)")
         if not tensor.is_floating_point():
             raise TypeError(f"{name} are {tensor.dtype}, expected a floating-point dtype: call .float() on them")
-        if tensor.dim() < self.entry_dims:
-            raise ValueError(
-                f"{name} have shape {tuple(tensor.shape)}, but {type(self).__name__} needs at least "
-                f"{self.entry_dims} axes, its entries last"
-            )
         if name == "scores":
-            self.check_shape(tensor.shape[tensor.dim() - self.entry_dims :])
+            self.check_shape(tensor.shape[len(self.batch_shape(tensor)) :])
         if not tensor.numel():
             return 0.0
         low, high = (bound.item() for bound in torch.aminmax(tensor))

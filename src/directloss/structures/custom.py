@@ -27,8 +27,8 @@ class _Custom(Structure):
         return self.structures(entries).to(dtype)
 
     def _ones(self, scores: Tensor) -> Tensor:
-        entries = scores.shape[scores.dim() - self.entry_dims :]
-        batch = scores.shape[: scores.dim() - self.entry_dims]
+        batch = self.batch_shape(scores)
+        entries = scores.shape[len(batch) :]
         if self.batched:
             y = self._call(scores)
         else:
@@ -39,13 +39,8 @@ class _Custom(Structure):
         slots = torch.arange(int(counts.max()), device=ones.device)
         return torch.where(slots < counts.unsqueeze(-1), ones[..., : len(slots)], -1)
 
-    def _ones_along(self, scores: Tensor, cost: Tensor, steps: Sequence[float]) -> Tensor:
-        found = [self._ones(scores + step * cost) for step in steps]
-        most = max(ones.shape[-1] for ones in found)
-        return torch.stack([torch.nn.functional.pad(ones, (0, most - ones.shape[-1]), value=-1) for ones in found])
-
     def _call(self, scores: Tensor) -> Tensor:
-        y = self.function(scores)
+        y = self.function(scores.clone())  # one that works in place keeps to its own copy
         name = getattr(self.function, "__name__", "the custom maximiser")
         if not isinstance(y, Tensor):
             raise TypeError(f"{name} returned {type(y).__name__}, expected a torch.Tensor shaped like its scores")

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from directloss import threads
+from directloss.shapes import broadcasts
 from directloss.structures.base import Structure
 
 # Below this much work (instances x n^2) handing a part to another thread costs more than it gains.
@@ -58,7 +59,8 @@ class Matching(Structure):
         return every
 
     def _ones(self, scores: Tensor) -> Tensor:
-        return self._ones_along(scores, scores, (0.0,))[0]
+        wide = scores.to(torch.promote_types(scores.dtype, torch.float32))
+        return self._ones_along(wide, wide, (0.0,))[0]
 
     def _ones_along(self, scores: Tensor, cost: Tensor, steps: Sequence[float]) -> Tensor:
         n, m = scores.shape[-2:]
@@ -73,15 +75,20 @@ class Matching(Structure):
         """Each row's column, (len(steps), ..., n), for scores with no more rows than columns."""
         from directloss.structures.assignment import assign
 
-        kept = scores.dtype if scores.dtype in (torch.float32, torch.float64) else torch.float32
-        batch = _numpy(scores, kept).reshape(-1, *scores.shape[-2:])
-        price = _periodic(cost, scores.shape, kept)
-        if self.forbidden is None:
-            forbidden = np.empty((0, 0, 0), np.bool_)
-        else:
-            forbidden = _periodic(self.forbidden, scores.shape, torch.bool)
+        if self.forbidden is not None and not broadcasts(self.forbidden.shape, scores.shape):
+            raise ValueError(
+                f"forbidden has shape {tuple(self.forbidden.shape)}, which does not broadcast to the scores' "
+                f"{tuple(scores.shape)}"
+            )
+        # Potentials of a large step would drown the scores of a small one in rounding, so small steps come first.
+        order = sorted(range(len(steps)), key=lambda step: abs(steps[step]))
+        batch = _numpy(scores).reshape(-1, *scores.shape[-2:])
+        price = _periodic(cost, scores.shape)
+        forbidden = np.empty((0, 0, 0), np.bool_)
+        if self.forbidden is not None:
+            forbidden = _periodic(self.forbidden, scores.shape)
         columns = np.empty((len(steps), *batch.shape[:2]), np.int64)
-        at = np.asarray(steps, np.float64)
+        at = np.asarray([steps[step] for step in order], np.float64)
 
         def work(first: int, last: int) -> int:
             return int(assign(batch, price, forbidden, at, columns, first, last))
@@ -93,24 +100,19 @@ class Matching(Structure):
                 f"the mask leaves instance {tuple(int(i) for i in where)} without a perfect matching; "
                 "allow more pairs there"
             )
+        columns = columns[np.argsort(order)]
         return torch.from_numpy(columns).reshape(len(steps), *scores.shape[:-1]).to(scores.device)
 
     def __repr__(self) -> str:
         return "Matching()" if self.forbidden is None else "Matching(forbidden=...)"
 
 
-def _numpy(tensor: Tensor, dtype: torch.dtype) -> np.ndarray:
-    return tensor.detach().to(device="cpu", dtype=dtype).contiguous().numpy()
+def _numpy(tensor: Tensor) -> np.ndarray:
+    return tensor.detach().cpu().contiguous().numpy()
 
 
-def _periodic(tensor: Tensor, shape: torch.Size, dtype: torch.dtype) -> np.ndarray:
+def _periodic(tensor: Tensor, shape: torch.Size) -> np.ndarray:
     """``tensor`` without the leading axes along which it only repeats: (period, n, m), not copied for every sample."""
-    try:
-        torch.broadcast_shapes(tensor.shape, shape)
-    except RuntimeError:
-        raise ValueError(
-            f"forbidden has shape {tuple(tensor.shape)}, which does not broadcast to the scores' {tuple(shape)}"
-        ) from None
     while tensor.dim() > 2 and tensor.shape[0] == 1:
         tensor = tensor[0]
-    return _numpy(tensor.expand(shape[len(shape) - tensor.dim() :]), dtype).reshape(-1, *shape[-2:])
+    return _numpy(tensor.expand(shape[len(shape) - tensor.dim() :])).reshape(-1, *shape[-2:])

@@ -1,0 +1,5 @@
+"""``python -m directloss``."""
+
+from directloss.cli import main
+
+main()

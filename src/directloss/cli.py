@@ -1,0 +1,94 @@
+"""The command line: dispatch only. Heavy modules are imported by the command that needs them."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import App, CycloptsError, Parameter
+
+from directloss import __version__
+from directloss.errors import UserError
+
+app = App(name="directloss", help="Train networks through discrete decisions.", version=__version__)
+results = App(name="results", help="List, export or delete saved results.")
+app.command(results)
+
+StorePath = Annotated[Path, Parameter(help="Results file.")]
+
+
+@app.command
+def sort(
+    *,
+    sizes: Annotated[str | None, Parameter(help="How many numbers, with commas. Default 5,10,25,40,60,100.")] = None,
+    methods: Annotated[
+        str | None, Parameter(help="Of direct0, direct1, dsl, gumbel-sinkhorn, with commas. Default all.")
+    ] = None,
+    recipe: Annotated[str | None, Parameter(help="paper (default) or best.")] = None,
+    repetitions: Annotated[int | None, Parameter(help="Trainings for each cell. Default 200.")] = None,
+    seed: Annotated[int | None, Parameter(help="Default 0.")] = None,
+    cost: Annotated[str | None, Parameter(help="Replaces the recipe's, e.g. squared-error or rank-distance.")] = None,
+    samples: Annotated[int | None, Parameter(help="Noise draws for each sequence; replaces the recipe's.")] = None,
+    epsilon: Annotated[float | None, Parameter(help="Replaces the recipe's.")] = None,
+    epochs: Annotated[int | None, Parameter(help="At most; replaces the recipe's.")] = None,
+    fresh: Annotated[bool | None, Parameter(help="Draw new training sequences at every step.")] = None,
+    jobs: Annotated[int | None, Parameter(help="Processes. Default 1.")] = None,
+    threads: Annotated[int | None, Parameter(help="Threads in each process. Default 1.")] = None,
+    executor: Annotated[str | None, Parameter(help="local (default) or dask.")] = None,
+    address: Annotated[str | None, Parameter(help="Of the dask scheduler, e.g. tcp://host:8786.")] = None,
+    store: Annotated[str | None, Parameter(help="Results file. Default directloss.sqlite.")] = None,
+    output: Annotated[str | None, Parameter(help="Folder for rows.csv and table.md, or for the figure.")] = None,
+    dynamics: Annotated[bool | None, Parameter(help="Trace training instead (figure 3).")] = None,
+    json: Annotated[bool | None, Parameter(help="Print the table as one JSON list.")] = None,
+    config: Annotated[Path | None, Parameter(help="TOML file with defaults in a [sort] table.")] = None,
+) -> None:
+    """Learn to sort by matching: tables 1 and 2 and figure 3 of the paper."""
+    given = {name: value for name, value in locals().items() if name != "config"}
+    from directloss.experiments import sort_command
+
+    sort_command.run(given, config)
+
+
+@results.command(name="list")
+def list_results(*, store: StorePath = Path("directloss.sqlite")) -> None:
+    """Show what a store holds, a line for each configuration."""
+    from directloss.experiments import results_command
+
+    results_command.show(store)
+
+
+@results.command
+def export(
+    *,
+    store: StorePath = Path("directloss.sqlite"),
+    format: Annotated[str, Parameter(help="csv or json.")] = "csv",  # noqa: A002
+    output: Annotated[Path | None, Parameter(help="File; standard output without it.")] = None,
+) -> None:
+    """Write every repetition with its configuration."""
+    from directloss.experiments import results_command
+
+    results_command.export(store, format, output)
+
+
+@results.command
+def delete(
+    key: Annotated[str, Parameter(help="The start of a configuration's hash, at least 4 characters.")],
+    *,
+    store: StorePath = Path("directloss.sqlite"),
+) -> None:
+    """Delete the repetitions of a configuration."""
+    from directloss.experiments import results_command
+
+    results_command.delete(store, key)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run a command. What the user can put right is one line on standard error and exit code 2."""
+    try:
+        app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
+    except (UserError, CycloptsError) as error:
+        print(f"directloss: {' '.join(str(error).split())}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        print("directloss: stopped; the same command goes on where it was", file=sys.stderr)
+        sys.exit(130)

@@ -1,0 +1,200 @@
+"""``directloss sort``: options to cells, cells to rows, rows to tables and figures."""
+
+import json
+import math
+import shlex
+import sys
+import tomllib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from directloss.errors import UserError
+from directloss.experiments import dynamics, sorting, summary
+from directloss.experiments.results_command import to_csv
+from directloss.files import write_atomically
+from directloss.runs import Store, code_version
+
+
+@dataclass(frozen=True)
+class Options:
+    """What ``directloss sort`` was asked for. None leaves a choice to the recipe."""
+
+    sizes: str | list[int] = "5,10,25,40,60,100"
+    methods: str | list[str] = "direct0,direct1,dsl,gumbel-sinkhorn"
+    recipe: str = "paper"
+    repetitions: int = 200
+    seed: int = 0
+    cost: str | None = None
+    samples: int | None = None
+    epsilon: float | None = None
+    epochs: int | None = None
+    fresh: bool = False
+    jobs: int = 1
+    threads: int = 1
+    executor: str = "local"
+    address: str | None = None
+    store: str = "directloss.sqlite"
+    output: str | None = None
+    dynamics: bool = False
+    json: bool = False
+
+
+def read_options(given: dict[str, Any], config: Path | None) -> Options:
+    """The command line over the file's [sort] table over the defaults."""
+    layers: dict[str, Any] = {}
+    if config is not None:
+        try:
+            layers = dict(tomllib.loads(config.read_text()).get("sort", {}))
+        except OSError as error:
+            raise UserError(f"cannot read {config}: {error.strerror}; give --config an existing file") from None
+        except tomllib.TOMLDecodeError as error:
+            raise UserError(f"{config} is not valid TOML: {error}") from None
+        unknown = set(layers) - {field.name for field in fields(Options)}
+        if unknown:
+            raise UserError(f"{config} sets unknown options {', '.join(sorted(unknown))}; see directloss sort --help")
+    layers.update({name: value for name, value in given.items() if value is not None})
+    return Options(**layers)
+
+
+def read_cells(options: Options) -> list[sorting.Config]:
+    """The configuration of every cell, all choices checked before anything is written."""
+    sizes = [_number(size) for size in _list(options.sizes)]
+    for size in sizes:
+        if size < 2:
+            raise UserError(f"--sizes has {size}; there is nothing to sort below 2")
+    methods = _list(options.methods)
+    for method in methods:
+        _one_of("--methods", method, sorting.METHODS)
+    _one_of("--recipe", options.recipe, sorting.RECIPES)
+    _one_of("--executor", options.executor, ("local", "dask"))
+    for name in ("repetitions", "jobs", "threads"):
+        if getattr(options, name) < 1:
+            raise UserError(f"--{name} is {getattr(options, name)}; expected at least 1")
+    if options.cost is not None:
+        _one_of("--cost", options.cost, sorting.COSTS)
+    for name in ("samples", "epochs"):
+        value = getattr(options, name)
+        if value is not None and value < 1:
+            raise UserError(f"--{name} is {value}; expected at least 1")
+    if options.epsilon is not None and (options.epsilon == 0 or not math.isfinite(options.epsilon)):
+        raise UserError(f"--epsilon is {options.epsilon}; expected a finite number other than 0")
+    overrides = {
+        name: getattr(options, name)
+        for name in ("cost", "samples", "epsilon", "epochs")
+        if getattr(options, name) is not None
+    }
+    make = sorting.RECIPES[options.recipe]
+    cells = [make(method, size, options.seed) for method in methods for size in sizes]
+    return [replace(cell, fresh=options.fresh, **overrides) for cell in cells]
+
+
+def run(given: dict[str, Any], config: Path | None) -> None:
+    """The whole command."""
+    options = read_options(given, config)
+    cells = read_cells(options)
+    if options.dynamics:
+        dynamics.run(cells, options.repetitions, Path(options.output or "."))
+        return
+    store = Store(Path(options.store))
+    with _progress(cells, options.repetitions, sys.stderr.isatty()) as advance:
+        sorting.sweep(
+            cells,
+            options.repetitions,
+            store,
+            jobs=options.jobs,
+            threads=options.threads,
+            executor=options.executor,
+            address=options.address,
+            on_progress=advance,
+        )
+    wanted = {json.dumps(asdict(cell), sort_keys=True) for cell in cells}
+    rows = [
+        row for row in store.rows("sorting") if _config_of(row) in wanted and row["repetition"] < options.repetitions
+    ]
+    lines = summary.summarize_sorting(rows)
+    if options.output:
+        _write(Path(options.output), rows, lines)
+    if options.json:
+        print(json.dumps(lines))
+        return
+    _show(lines)
+    print(f"Rows: {store.path}" + (f", tables: {options.output}" if options.output else ""))
+
+
+def _config_of(row: dict[str, Any]) -> str:
+    return json.dumps({field.name: row[field.name] for field in fields(sorting.Config)}, sort_keys=True)
+
+
+def _show(lines: list[dict[str, Any]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    header, body = summary.sorting_cells(lines)
+    table = Table(title="Learning to sort by matching: ours beside the paper's (table 1)")
+    for index, name in enumerate(header):
+        table.add_column(name, justify="left" if index == 0 else "right", no_wrap=True)
+    for cells, following in zip(body, [*body[1:], [""]], strict=True):
+        table.add_row(*cells, end_section=cells[0] != following[0])
+    Console(width=None if sys.stdout.isatty() else 130).print(table)
+
+
+def _write(folder: Path, rows: list[dict[str, Any]], lines: list[dict[str, Any]]) -> None:
+    """The rows as CSV and the table as Markdown, with what is needed to make them again."""
+    rows = sorted(rows, key=lambda row: (row["method"], row["size"], row["repetition"]))
+    write_atomically(folder / "rows.csv", to_csv(rows))
+    hours = sum(row["seconds"] for row in rows) / 3600
+    facts = (
+        f"- command: `directloss {shlex.join(sys.argv[1:])}`\n"
+        f"- commit of the rows: {', '.join(sorted({row['code'] for row in rows}))}; of this table: {code_version()}\n"
+        f"- seed: {rows[0]['seed']}; spread: 95 % Wilson interval, standard deviation over repetitions\n"
+        f"- machine: {summary.machine()}\n"
+        f"- training time, all repetitions: {hours:.2f} core hours\n\n"
+    )
+    write_atomically(folder / "table.md", facts + summary.markdown(*summary.sorting_cells(lines)))
+
+
+@contextmanager
+def _progress(
+    cells: list[sorting.Config], repetitions: int, visible: bool
+) -> Iterator[Callable[[sorting.Config, int], None]]:
+    """A bar over all repetitions, weighted with what each costs, with the remaining time."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"))
+    times = (TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(elapsed_when_finished=False))
+    done: dict[sorting.Config, int] = dict.fromkeys(cells, 0)
+    with Progress(*columns, *times, console=Console(stderr=True), disable=not visible) as bar:
+        task = bar.add_task("sorting", total=sum(repetitions * _weight(cell) for cell in cells))
+
+        def advance(cell: sorting.Config, count: int) -> None:
+            done[cell] += count
+            what = f"{cell.method} d={cell.size}: {done[cell]}/{repetitions}"
+            bar.update(task, advance=count * _weight(cell), description=what)
+
+        yield advance
+
+
+def _weight(cell: sorting.Config) -> float:
+    """What a repetition of a cell costs, roughly."""
+    relative = 10.0 if cell.method == "gumbel-sinkhorn" else 1.0
+    return relative * cell.size * cell.size * cell.samples * cell.epochs
+
+
+def _list(value: Any) -> list[Any]:
+    return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else list(value)
+
+
+def _number(text: Any) -> int:
+    try:
+        return int(text)
+    except (TypeError, ValueError):
+        raise UserError(f"--sizes has {text!r}; expected whole numbers with commas, e.g. 5,10,25") from None
+
+
+def _one_of(option: str, value: str, allowed: Any) -> None:
+    if value not in allowed:
+        raise UserError(f"{option} has {value!r}; choose from {', '.join(allowed)}")
