@@ -78,7 +78,7 @@ def test_steps_must_be_finite(row, steps):
 def test_scores_beyond_what_float64_sums_hold_are_refused(row):
     with pytest.raises(ValueError, match=r"reach 1e.200, beyond 1e.150; scale them down"):
         row.structure.solve(torch.full(row.entries, 1e200, dtype=torch.float64))
-    with pytest.raises(ValueError, match=r"exceed 1e.150; scale scores and cost down"):
+    with pytest.raises(ValueError, match=r"exceed 1e.150, up to 1e.160; scale them down"):
         row.structure.solve_along(row.scores(), torch.full(row.entries, 1e100, dtype=torch.float64), (1e60,))
 
 

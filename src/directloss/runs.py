@@ -5,10 +5,11 @@ import json
 import sqlite3
 import subprocess
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from directloss.errors import UserError
 
@@ -146,43 +147,54 @@ class _Transaction:
         self._db.execute("ROLLBACK" if kind else "COMMIT")
 
 
-def fan_out(
-    function: Callable[..., Any],
-    tasks: Sequence[tuple[Any, ...]],
-    jobs: int,
-    executor: str = "local",
-    address: str | None = None,
-) -> Iterator[tuple[int, Any]]:
-    """Call ``function`` on every task, in parallel, and yield (index, result) as they finish.
+@dataclass(frozen=True)
+class Workers:
+    """Who does the work: this machine's processes, or a dask cluster's."""
 
-    ``executor`` is "local" (joblib's processes; one job runs here) or "dask" (the cluster at ``address``).
-    """
-    if executor == "local" and jobs == 1:
+    jobs: int = 1
+    threads: int = 1  # of each process
+    executor: Literal["local", "dask"] = "local"
+    address: str | None = None  # of the dask scheduler
+
+    def check(self) -> None:
+        """Raise UserError where the cluster cannot be reached."""
+        if self.executor == "dask":
+            self.connect().close()
+
+    def connect(self) -> Any:
+        """A client of the dask cluster."""
+        try:
+            from distributed import Client
+        except ImportError:
+            raise UserError("--executor dask needs dask: pip install 'directloss[dask]'") from None
+        if self.address is None:
+            raise UserError("--executor dask needs --address, e.g. tcp://scheduler:8786")
+        try:
+            return Client(self.address, timeout=10)
+        except (OSError, TimeoutError, ValueError) as error:
+            raise UserError(
+                f"no dask scheduler answers at {self.address} ({type(error).__name__}); is it running?"
+            ) from None
+
+
+def fan_out(
+    function: Callable[..., Any], tasks: Sequence[tuple[Any, ...]], workers: Workers
+) -> Iterator[tuple[int, Any]]:
+    """Call ``function`` on every task, in parallel, and yield (index, result) as they finish."""
+    if workers.executor == "local" and workers.jobs == 1:
         for index, task in enumerate(tasks):
             yield index, function(*task)
         return
     import joblib
 
     calls = [joblib.delayed(_indexed)(function, index, task) for index, task in enumerate(tasks)]
-    if executor == "local":
-        yield from joblib.Parallel(n_jobs=jobs, batch_size=1, return_as="generator_unordered")(calls)
-        return
-    with _cluster(address), joblib.parallel_config(backend="dask"):
-        yield from joblib.Parallel(n_jobs=-1, batch_size=1, return_as="generator_unordered")(calls)
+    options = {"batch_size": 1, "return_as": "generator_unordered"}
+    if workers.executor == "local":
+        yield from joblib.Parallel(n_jobs=workers.jobs, **options)(calls)
+    else:
+        with workers.connect(), joblib.parallel_config(backend="dask"):
+            yield from joblib.Parallel(n_jobs=-1, **options)(calls)
 
 
 def _indexed(function: Callable[..., Any], index: int, task: tuple[Any, ...]) -> tuple[int, Any]:
     return index, function(*task)
-
-
-def _cluster(address: str | None) -> Any:
-    try:
-        from distributed import Client
-    except ImportError:
-        raise UserError("--executor dask needs dask: pip install 'directloss[dask]'") from None
-    if address is None:
-        raise UserError("--executor dask needs --address, e.g. tcp://scheduler:8786")
-    try:
-        return Client(address, timeout=10)
-    except (OSError, TimeoutError, ValueError) as error:
-        raise UserError(f"no dask scheduler answers at {address} ({type(error).__name__}); is it running?") from None

@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from directloss.errors import UserError
 from directloss.experiments import dynamics, sorting, summary
 from directloss.experiments.results_command import to_csv
 from directloss.files import write_atomically
-from directloss.runs import Store, code_version
+from directloss.runs import Store, Workers, code_version
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Options:
     fresh: bool = False
     jobs: int = 1
     threads: int = 1
-    executor: str = "local"
+    executor: Literal["local", "dask"] = "local"
     address: str | None = None
     store: str = "directloss.sqlite"
     output: str | None = None
@@ -98,18 +98,11 @@ def run(given: dict[str, Any], config: Path | None) -> None:
     if options.dynamics:
         dynamics.run(cells, options.repetitions, Path(options.output or "."))
         return
+    workers = Workers(options.jobs, options.threads, options.executor, options.address)
+    workers.check()
     store = Store(Path(options.store))
     with _progress(cells, options.repetitions, sys.stderr.isatty()) as advance:
-        sorting.sweep(
-            cells,
-            options.repetitions,
-            store,
-            jobs=options.jobs,
-            threads=options.threads,
-            executor=options.executor,
-            address=options.address,
-            on_progress=advance,
-        )
+        sorting.sweep(cells, options.repetitions, store, workers, advance)
     wanted = {json.dumps(asdict(cell), sort_keys=True) for cell in cells}
     rows = [
         row for row in store.rows("sorting") if _config_of(row) in wanted and row["repetition"] < options.repetitions

@@ -19,7 +19,7 @@ from directloss.estimators.direct import Sides, evaluate_direct
 from directloss.estimators.sinkhorn import gumbel_sinkhorn
 from directloss.nets import SortingNet, SortingScale
 from directloss.noise import Gumbel, Noise
-from directloss.runs import Store, fan_out
+from directloss.runs import Store, Workers, fan_out
 from directloss.structures import Matching
 
 METHODS = ("direct0", "direct1", "dsl", "gumbel-sinkhorn")
@@ -281,11 +281,7 @@ def sweep(
     configs: Sequence[Config],
     repetitions: int,
     store: Store,
-    *,
-    jobs: int = 1,
-    threads: int = 1,
-    executor: str = "local",
-    address: str | None = None,
+    workers: Workers = Workers(),  # noqa: B008  (frozen)
     on_progress: Callable[[Config, int], None] = lambda config, count: None,
 ) -> None:
     """Train what is missing of the first ``repetitions`` of every cell, and save each group as it finishes."""
@@ -295,9 +291,9 @@ def sweep(
         missing = [repetition for repetition in range(repetitions) if repetition not in finished]
         on_progress(config, repetitions - len(missing))
         starts = range(0, len(missing), config.stack)
-        tasks += [(config, missing[first : first + config.stack], threads) for first in starts]
+        tasks += [(config, missing[first : first + config.stack], workers.threads) for first in starts]
     tasks.sort(key=lambda task: -task[0].size)  # the longest first, so that no worker is left alone with it
-    for index, results in fan_out(train_group, tasks, jobs, executor, address):
+    for index, results in fan_out(train_group, tasks, workers):
         config = tasks[index][0]
         store.add("sorting", asdict(config), results)
         on_progress(config, len(results))
