@@ -1,0 +1,184 @@
+"""The pair of matchings behind one gradient, against SciPy, lapx and Sinkhorn, side by side in one process.
+
+    python benchmarks/matching.py [--sizes 10,100] [--markdown docs/matching.md]
+
+Ours solves scores and scores + eps * cost as `Matching().solve_along(scores, cost, (0, eps))`. SciPy solves the two
+in a loop over instances, lapx in two calls of its batch solver (the faster of two), Sinkhorn runs 20 log-space
+iterations forward and backward (`dl.sinkhorn`; a plain torch version is slower still). Every time is the best of
+several runs, every ratio is theirs over ours, and ours is checked against SciPy's objective in the same run.
+"""
+
+import argparse
+import math
+import subprocess
+import time
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+
+import lap
+import numpy as np
+import torch
+from scipy.optimize import linear_sum_assignment
+
+import directloss as dl
+from directloss.experiments.summary import machine, markdown
+
+SIZES = (5, 10, 25, 40, 60, 100, 200, 500)
+KINDS = ("uniform", "easy", "sorting", "sorting+noise")
+COSTS = {"hamming": -1.0, "dense": -12.0}
+
+
+def make_scores(kind: str, batch: int, size: int, generator: torch.Generator) -> torch.Tensor:
+    """uniform: U(0, 1). easy: uniform plus 1 on a hidden matching. sorting: x_i * j, the scores that sort x, with and
+    without Gumbel noise of unit scale."""
+    uniform = torch.rand(batch, size, size, generator=generator)
+    if kind == "uniform":
+        return uniform
+    x = torch.rand(batch, size, generator=generator)
+    if kind == "easy":
+        return uniform.scatter_add(-1, x.argsort(-1).unsqueeze(-1), torch.ones(batch, size, 1))
+    noise = dl.Gumbel().sample(uniform.shape, generator=generator) if kind == "sorting+noise" else 0.0
+    return x.unsqueeze(-1) * torch.arange(float(size)) + noise
+
+
+def make_cost(name: str, batch: int, size: int, generator: torch.Generator) -> torch.Tensor:
+    """hamming: to a random matching. dense: squared error of sorting random numbers."""
+    x = torch.rand(batch, size, generator=generator)
+    if name == "hamming":
+        return dl.costs.hamming(torch.nn.functional.one_hot(x.argsort(-1), size).float())
+    return dl.costs.squared_error(x, x.sort(-1).values)
+
+
+def best_time(function: Callable[[], object], seconds: float) -> float:
+    """The shortest of the runs that fit the time, after a first."""
+    function()
+    times: list[float] = []
+    start = time.perf_counter()
+    while len(times) < 3 or (time.perf_counter() - start < seconds and len(times) < 50):
+        before = time.perf_counter()
+        function()
+        times.append(time.perf_counter() - before)
+    return min(times)
+
+
+def with_threads(count: int, function: Callable[[], object], seconds: float) -> float:
+    torch.set_num_threads(count)
+    dl.set_num_threads(count)
+    return best_time(function, seconds)
+
+
+def measure(kind: str, cost_name: str, size: int, seconds: float) -> dict[str, float]:
+    """Microseconds for each pair, and theirs over ours."""
+    batch = max(2, min(400, int(2e5 / size**2)))
+    generator = torch.Generator().manual_seed(size)
+    scores = make_scores(kind, batch, size, generator)
+    cost = make_cost(cost_name, batch, size, generator)
+    epsilon = COSTS[cost_name]
+    both = [(scores + step * cost).numpy() for step in (0.0, epsilon)]
+    negated = [-matrices for matrices in both]
+
+    def ours() -> torch.Tensor:
+        return dl.Matching().ones_along(scores, cost, (0.0, epsilon))
+
+    def scipy() -> None:
+        for matrices in both:
+            for matrix in matrices:
+                linear_sum_assignment(matrix, maximize=True)
+
+    def lapx(solver: Callable[..., object]) -> Callable[[], object]:
+        return lambda: [solver(matrices, return_cost=False, n_threads=1) for matrices in negated]
+
+    def sinkhorn() -> None:
+        leaf = scores.clone().requires_grad_()
+        dl.sinkhorn(leaf, iterations=20).square().sum().backward()
+
+    check_exact(ours(), scores, cost, epsilon)
+    one = with_threads(1, ours, seconds)
+    return {
+        "ours": 1e6 * one / batch,
+        "scipy": with_threads(1, scipy, seconds) / one,
+        "lapx": min(with_threads(1, lapx(s), seconds) for s in (lap.lapjvx_batch, lap.lapjvs_batch)) / one,
+        "sinkhorn": with_threads(1, sinkhorn, seconds) / one,
+        "two": one / with_threads(2, ours, seconds),
+    }
+
+
+def check_exact(ones: torch.Tensor, scores: torch.Tensor, cost: torch.Tensor, epsilon: float) -> None:
+    """Ours must reach SciPy's objective, computed in float64, with a permutation."""
+    size = scores.shape[-1]
+    for columns, step in zip((ones % size).numpy(), (0.0, epsilon), strict=True):
+        for instance, matrix in enumerate((scores.double() + step * cost.double()).numpy()):
+            rows, best = linear_sum_assignment(matrix, maximize=True)
+            assert len(set(columns[instance])) == size
+            gap = matrix[rows, best].sum() - matrix[np.arange(size), columns[instance]].sum()
+            assert abs(gap) <= 1e-11 * size * np.abs(matrix).max(), gap
+
+
+def memory_copies(size: int = 100, batch: int = 200) -> float:
+    """Peak of memory that a pair of dense solutions takes, in copies of the batch (the two solutions are two)."""
+    scores = torch.rand(batch, size, size)
+    dl.set_num_threads(1)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
+        tracemalloc.start()
+        dl.Matching().solve_along(scores, scores, (0.0, -1.0))
+        outside_torch = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    level = peak = 0
+    for event in profile.profiler.kineto_results.events():
+        if event.name() == "[memory]":
+            level += event.nbytes()
+            peak = max(peak, level)
+    return (peak + outside_torch) / (scores.numel() * scores.element_size())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sizes", default=",".join(map(str, SIZES)))
+    parser.add_argument("--seconds", type=float, default=0.3, help="for each measurement")
+    parser.add_argument("--markdown", type=Path, help="also write the tables to this file")
+    options = parser.parse_args()
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
+    lines = []
+    means = []
+    print(f"commit {commit}, {machine()}, scores float32, lapx {lap.__version__}")
+    for size in map(int, options.sizes.split(",")):
+        cells = []
+        for kind in KINDS:
+            for cost in COSTS:
+                cell = measure(kind, cost, size, options.seconds)
+                cells.append(cell)
+                lines.append(
+                    [str(size), kind, cost, f"{cell['ours']:.1f}"]
+                    + [f"{cell[name]:.1f}" for name in ("scipy", "lapx", "sinkhorn", "two")]
+                )
+                print(*(f"{text:>14}" for text in lines[-1]), flush=True)
+        ratios = [cell["scipy"] for cell in cells]
+        mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
+        means.append([str(size), f"{mean:.1f}", f"{min(ratios):.1f}"])
+        print(f"d={size}: over SciPy {mean:.1f} in the geometric mean, {min(ratios):.1f} at least", flush=True)
+    copies = memory_copies()
+    print(f"memory of a dense pair: {copies:.2f} copies of the batch")
+    if options.markdown:
+        header = [
+            "d",
+            "scores",
+            "cost",
+            "ours, us a pair",
+            "SciPy / ours",
+            "lapx / ours",
+            "Sinkhorn / ours",
+            "2 threads",
+        ]
+        text = (
+            f"Commit {commit}, {machine()}, float32 scores, lapx {lap.__version__}; a dense pair takes {copies:.2f} "
+            "copies of the batch.\n\n"
+            + markdown(["d", "SciPy / ours, geometric mean", "least"], means)
+            + "\n"
+            + markdown(header, lines)
+        )
+        options.markdown.write_text(text)
+
+
+if __name__ == "__main__":
+    main()
