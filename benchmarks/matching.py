@@ -29,25 +29,25 @@ KINDS = ("uniform", "easy", "sorting", "sorting+noise")
 COSTS = {"hamming": -1.0, "dense": -12.0}
 
 
-def make_scores(kind: str, batch: int, size: int, generator: torch.Generator) -> torch.Tensor:
-    """uniform: U(0, 1). easy: uniform plus 1 on a hidden matching. sorting: x_i * j, the scores that sort x, with and
-    without Gumbel noise of unit scale."""
-    uniform = torch.rand(batch, size, size, generator=generator)
-    if kind == "uniform":
-        return uniform
+def make_pair(
+    kind: str, cost: str, batch: int, size: int, generator: torch.Generator
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Scores and the cost of sorting numbers x.
+
+    Scores are uniform: U(0, 1), which knows nothing of x. easy: uniform plus 1 on the matching that sorts x. sorting:
+    x_i * j, which sorts x by the smallest margins; sorting+noise: the same plus Gumbel noise of unit scale. The cost is
+    hamming, to the matching that sorts x, or dense: the squared error of where x_i is put.
+    """
     x = torch.rand(batch, size, generator=generator)
+    right = torch.nn.functional.one_hot(x.argsort(-1).argsort(-1), size).float()
+    scores = torch.rand(batch, size, size, generator=generator)
     if kind == "easy":
-        return uniform.scatter_add(-1, x.argsort(-1).unsqueeze(-1), torch.ones(batch, size, 1))
-    noise = dl.Gumbel().sample(uniform.shape, generator=generator) if kind == "sorting+noise" else 0.0
-    return x.unsqueeze(-1) * torch.arange(float(size)) + noise
-
-
-def make_cost(name: str, batch: int, size: int, generator: torch.Generator) -> torch.Tensor:
-    """hamming: to a random matching. dense: squared error of sorting random numbers."""
-    x = torch.rand(batch, size, generator=generator)
-    if name == "hamming":
-        return dl.costs.hamming(torch.nn.functional.one_hot(x.argsort(-1), size).float())
-    return dl.costs.squared_error(x, x.sort(-1).values)
+        scores = scores + right
+    elif kind != "uniform":
+        scores = x.unsqueeze(-1) * torch.arange(float(size))
+        if kind == "sorting+noise":
+            scores = scores + dl.Gumbel().sample(scores.shape, generator=generator)
+    return scores, dl.costs.hamming(right) if cost == "hamming" else dl.costs.squared_error(x, x.sort(-1).values)
 
 
 def best_time(function: Callable[[], object], seconds: float) -> float:
@@ -70,10 +70,8 @@ def with_threads(count: int, function: Callable[[], object], seconds: float) -> 
 
 def measure(kind: str, cost_name: str, size: int, seconds: float) -> dict[str, float]:
     """Microseconds for each pair, and theirs over ours."""
-    batch = max(2, min(400, int(2e5 / size**2)))
-    generator = torch.Generator().manual_seed(size)
-    scores = make_scores(kind, batch, size, generator)
-    cost = make_cost(cost_name, batch, size, generator)
+    batch = max(2, min(2000, int(5e5 / size**2)))
+    scores, cost = make_pair(kind, cost_name, batch, size, torch.Generator().manual_seed(size))
     epsilon = COSTS[cost_name]
     both = [(scores + step * cost).numpy() for step in (0.0, epsilon)]
     negated = [-matrices for matrices in both]

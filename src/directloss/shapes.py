@@ -2,12 +2,8 @@
 
 from collections.abc import Sequence
 
-import torch
-
 
 def broadcasts(shape: Sequence[int], to: Sequence[int]) -> bool:
     """Whether a tensor of this shape broadcasts to exactly the other."""
-    try:
-        return bool(torch.broadcast_shapes(tuple(shape), tuple(to)) == torch.Size(to))
-    except RuntimeError:
-        return False
+    aligned = zip(reversed(shape), reversed(to), strict=False)
+    return len(shape) <= len(to) and all(size in (1, wanted) for size, wanted in aligned)

@@ -46,7 +46,7 @@ def split(work: Callable[[int, int], int], size: int, least: int) -> list[int]:
     """
     global _pool
     threads = get_num_threads()
-    parts = min(4 * threads, size // max(least, 1)) if threads > 1 else 1
+    parts = min(2 * threads, size // max(least, 1)) if threads > 1 else 1
     if parts <= 1:
         return [work(0, size)]
     if _pool is None or _pool._max_workers != threads:

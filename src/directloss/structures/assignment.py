@@ -198,15 +198,14 @@ def _rank_one(c, n, m):
 
 
 @_compile
-def _monotone_rows(c, row, column, a, b, smooth, u):
-    """Row potentials that are optimal if matching rising ``a`` with falling ``b`` is.
+def _monotone_rows(c, row, column, a, b, rows, columns, smooth, u):
+    """Row potentials that are optimal if matching rising ``a`` (``rows``) with falling ``b`` (``columns``) is.
 
     Neighbours in that order bound each step of the column potentials from both sides; the middle is taken. ``smooth``
     reads the bounds from the rank-one fit (good under noise), otherwise from the matrix itself (good without).
     """
     n = u.shape[0]
     matrix = c.reshape(n, c.shape[0] // n)
-    rows, columns = np.argsort(a), np.argsort(-b)
     potential = 0.0
     for q in range(n):
         i, j = rows[q], columns[q]
@@ -224,14 +223,15 @@ def _improve_start(c, v, column_of, free, u, trial_v, trial_column_of, zero, hol
     """Replace potentials and pairs by those of a better informed column reduction, if it leaves fewer rows free."""
     n = u.shape[0]
     row, column, a, b = _rank_one(c, n, m)
+    rows, columns = np.argsort(a), np.argsort(-b)
     for smooth in (True, False):
-        _monotone_rows(c, row, column, a, b, smooth, u)
+        _monotone_rows(c, row, column, a, b, rows, columns, smooth, u)
         left = _reduce_columns(c, u, trial_v, zero, holder, trial_column_of, m)
         if left < free:
             free = left
             v[:] = trial_v
             column_of[:] = trial_column_of
-        if free <= 0.1 * n:
+        if free <= 0.1 * n or n < 48:  # a second try costs a small matrix more than it gains
             break
     return free
 

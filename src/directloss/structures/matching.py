@@ -13,7 +13,7 @@ from directloss.shapes import broadcasts
 from directloss.structures.base import Structure
 
 # Below this much work (instances x n^2) handing a part to another thread costs more than it gains.
-_LEAST_WORK = 4_000
+_LEAST_WORK = 50_000
 
 
 class Matching(Structure):
