@@ -6,10 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from directloss import threads
+
 EULER_GAMMA = 0.5772156649015329
+# Handing fewer draws than four times this to another thread costs more than it gains.
+_LEAST_COUNTERS = 25_000
 
 
 @dataclass(frozen=True)
@@ -47,6 +52,18 @@ class Noise(ABC):
         """Draws of mean zero and unit scale."""
 
 
+def _gumbel_on_cpu(shape: tuple[int, ...], generator: torch.Generator | None) -> Tensor:
+    """The kernel's draws; the generator gives it a key of 62 bits."""
+    from directloss.noise_kernel import gumbel
+
+    key = np.uint64(torch.randint(1 << 62, (), generator=generator).item())
+    size = math.prod(shape)
+    drawn = torch.empty(4 * math.ceil(size / 4))
+    array = drawn.numpy()
+    threads.split(lambda first, last: gumbel(array, key, first, last), len(array) // 4, least=_LEAST_COUNTERS)
+    return drawn[:size].reshape(shape)
+
+
 def _uniform(shape: tuple[int, ...], options: dict[str, Any]) -> Tensor:
     """Uniform draws in the open interval: ``torch.rand`` includes 0, whose logarithm is not finite."""
     return torch.rand(shape, **options).clamp_min_(torch.finfo(options["dtype"]).eps / 4)
@@ -58,6 +75,10 @@ class Gumbel(Noise):
     standard_variance = math.pi**2 / 6
 
     def _standard(self, shape: tuple[int, ...], options: dict[str, Any]) -> Tensor:
+        on_cpu = torch.device(options["device"] or "cpu").type == "cpu"
+        # Inside a torch.func transform a key would be a tensor of the transform's, not a number.
+        if on_cpu and options["dtype"] == torch.float32 and torch._C._functorch.peek_interpreter_stack() is None:
+            return _gumbel_on_cpu(shape, options["generator"])
         # torch's own exponential_ would save a logarithm and be three times slower.
         return _uniform(shape, options).log_().neg_().log_().add_(EULER_GAMMA).neg_()
 

@@ -58,7 +58,7 @@ class Config:
     def stack(self) -> int:
         """How many repetitions are trained together: what fits the caches. It does not change their results."""
         entries = self.sequences * self.samples * self.size**2
-        return int(min(50, max(4, 2_000_000 // entries)))
+        return int(min(200, max(4, 2_000_000 // entries)))
 
 
 def paper(method: str, size: int, seed: int) -> Config:

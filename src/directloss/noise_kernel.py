@@ -1,0 +1,133 @@
+"""Gumbel draws on the CPU: counter-based random bits (Philox4x32-10) and two logarithms, in one vectorised pass.
+
+torch draws uniforms one after the other and then walks the tensor once for each operation; here a number costs a
+fifth of that, and parts can be drawn by several threads, because each depends only on its index and the key.
+"""
+
+import numpy as np
+from numba import njit
+
+EULER_GAMMA = np.float32(0.5772156649015329)
+
+_LOW = np.uint64(0xFFFFFFFF)
+_WORD = np.uint64(32)
+_MULTIPLIERS = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
+_KEY_STEPS = np.uint64(0x9E3779B9), np.uint64(0xBB67AE85)
+
+_SQRT_HALF = np.float32(0.7071067811865476)
+_LN2_HIGH, _LN2_LOW = np.float32(0.693359375), np.float32(-2.12194440e-4)
+_COEFFICIENTS = tuple(
+    np.float32(c)
+    for c in (
+        7.0376836292e-2,
+        -1.1514610310e-1,
+        1.1676998740e-1,
+        -1.2420140846e-1,
+        1.4249322787e-1,
+        -1.6668057665e-1,
+        2.0000714765e-1,
+        -2.4999993993e-1,
+        3.3333331174e-1,
+    )
+)
+
+
+@njit(nogil=True, cache=True, inline="always")
+def _round(a, b, c, d, k, l):  # noqa: E741
+    p, q = _MULTIPLIERS[0] * a, _MULTIPLIERS[1] * c
+    return (q >> _WORD) ^ b ^ k, q & _LOW, (p >> _WORD) ^ d ^ l, p & _LOW
+
+
+@njit(nogil=True, cache=True, inline="always")
+def _philox(index, keys):
+    """Four words of 32 random bits for one counter. Written out: LLVM vectorises only innermost loops."""
+    a, b, c, d = index & _LOW, index >> _WORD, np.uint64(0), np.uint64(0)
+    a, b, c, d = _round(a, b, c, d, keys[0], keys[1])
+    a, b, c, d = _round(a, b, c, d, keys[2], keys[3])
+    a, b, c, d = _round(a, b, c, d, keys[4], keys[5])
+    a, b, c, d = _round(a, b, c, d, keys[6], keys[7])
+    a, b, c, d = _round(a, b, c, d, keys[8], keys[9])
+    a, b, c, d = _round(a, b, c, d, keys[10], keys[11])
+    a, b, c, d = _round(a, b, c, d, keys[12], keys[13])
+    a, b, c, d = _round(a, b, c, d, keys[14], keys[15])
+    a, b, c, d = _round(a, b, c, d, keys[16], keys[17])
+    return _round(a, b, c, d, keys[18], keys[19])
+
+
+@njit(nogil=True, cache=True, inline="always")
+def _open_interval(word):
+    """32 random bits to (k + 1/2) / 2^23, exact in float32."""
+    return (np.float32(np.int32(word >> np.uint64(9))) + np.float32(0.5)) * np.float32(2.0**-23)
+
+
+@njit(nogil=True, cache=True)
+def _uniforms(one, two, three, four, first, keys):
+    for index in range(one.shape[0]):
+        a, b, c, d = _philox(np.uint64(first + index), keys)
+        one[index] = _open_interval(a)
+        two[index] = _open_interval(b)
+        three[index] = _open_interval(c)
+        four[index] = _open_interval(d)
+
+
+@njit(nogil=True, cache=True, inline="always")
+def _log(x):
+    """Natural logarithm of a positive normal float32, to about one unit in the last place."""
+    bits = np.float32(x).view(np.int32)
+    exponent = np.float32((bits >> np.int32(23)) - np.int32(126))
+    mantissa = np.int32((bits & np.int32(0x007FFFFF)) | np.int32(0x3F000000)).view(np.float32)
+    small = mantissa < _SQRT_HALF
+    exponent = exponent - np.float32(1.0) if small else exponent
+    m = (mantissa + mantissa if small else mantissa) - np.float32(1.0)
+    y = _COEFFICIENTS[0]
+    y = y * m + _COEFFICIENTS[1]
+    y = y * m + _COEFFICIENTS[2]
+    y = y * m + _COEFFICIENTS[3]
+    y = y * m + _COEFFICIENTS[4]
+    y = y * m + _COEFFICIENTS[5]
+    y = y * m + _COEFFICIENTS[6]
+    y = y * m + _COEFFICIENTS[7]
+    y = y * m + _COEFFICIENTS[8]
+    z = m * m
+    y = y * m * z + exponent * _LN2_LOW - np.float32(0.5) * z
+    return m + y + exponent * _LN2_HIGH
+
+
+@njit(nogil=True, cache=True, fastmath={"contract", "nsz"})
+def _to_gumbel(out):
+    for index in range(out.shape[0]):
+        out[index] = -_log(-_log(out[index])) - EULER_GAMMA
+
+
+@njit(nogil=True, cache=True, inline="always")
+def _round_keys(key, step):
+    low = ((key & _LOW) + np.uint64(step) * _KEY_STEPS[0]) & _LOW
+    return low, ((key >> _WORD) + np.uint64(step) * _KEY_STEPS[1]) & _LOW
+
+
+@njit(nogil=True, cache=True)
+def gumbel(out, key, first, last):
+    """Fill the counters first..last of ``out``, whose length is a multiple of four, with zero-mean Gumbel draws."""
+    quarter = out.shape[0] // 4
+    parts = (
+        out[first:last],
+        out[quarter + first : quarter + last],
+        out[2 * quarter + first : 2 * quarter + last],
+        out[3 * quarter + first : 3 * quarter + last],
+    )
+    keys = (
+        _round_keys(key, 0)
+        + _round_keys(key, 1)
+        + _round_keys(key, 2)
+        + _round_keys(key, 3)
+        + _round_keys(key, 4)
+        + _round_keys(key, 5)
+        + _round_keys(key, 6)
+        + _round_keys(key, 7)
+        + _round_keys(key, 8)
+        + _round_keys(key, 9)
+    )
+    _uniforms(parts[0], parts[1], parts[2], parts[3], first, keys)
+    for part in parts:
+        _to_gumbel(part)
+    return 0
