@@ -5,6 +5,7 @@ All repetitions of a cell are trained together: parameters, data, noise, epsilon
 axis R, so that one solver call serves them all.
 """
 
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -117,6 +118,7 @@ class _Stack:
         self.best = torch.full((count,), torch.inf)
         self.waited = torch.zeros(count, dtype=torch.int64)
         self.seconds = torch.zeros(count, dtype=torch.float64)
+        self.drawn = torch.empty(0, 0, count)  # noise of the next steps, (steps, S, R, B, n, n)
         self._prepare()
 
     def _draw(self, sequences: int) -> Tensor:
@@ -139,6 +141,7 @@ class _Stack:
         self.generators = [self.generators[i] for i in index]
         for name in ("train", "test", "ranks", "squared", "cost", "epsilon", "best", "waited", "seconds", "live"):
             setattr(self, name, getattr(self, name)[index])
+        self.drawn = self.drawn[:, :, index]
         _shrink(self.net, self.optimizer, index)
         _shrink(self.scale_net, self.scale_optimizer, index)
 
@@ -165,7 +168,7 @@ class _Stack:
         scale: float | Tensor = {"direct0": 0.0, "direct1": 1.0}.get(config.method, 0.0)
         noise: Noise | Tensor = Gumbel()
         if config.method != "direct0":
-            noise = self._noise(scores.shape, Gumbel(config.noise_variance))
+            noise = self._noise(Gumbel(config.noise_variance))
         if config.method == "dsl":
             scale = self.scale_net(self.train)
         # Each repetition has its own epsilon: fold its size into the cost, and its sign into the step.
@@ -196,7 +199,7 @@ class _Stack:
     def _sinkhorn_step(self) -> "Step":
         config = self.config
         scores = self.net(self.train)
-        noise = self._noise(scores.shape, Gumbel())
+        noise = self._noise(Gumbel())
         relaxed = gumbel_sinkhorn(scores, config.temperature, config.iterations, noise=noise)
         # Position j receives the mixture sum_i P_ij x_i, which should be the j-th largest number.
         received = torch.einsum("srbij,rbi->srbj", relaxed, self.train)
@@ -206,12 +209,19 @@ class _Stack:
         right = (relaxed.detach().argmax(-1) == self.ranks).float().mean((0, 2, 3))
         return Step(error=error.detach(), right=right.unsqueeze(0), scale=torch.ones_like(self.epsilon))
 
-    def _noise(self, shape: torch.Size, noise: Noise) -> Tensor:
-        """Draws (S, *shape) in which each repetition uses its own generator, whoever it is trained with."""
-        drawn = torch.empty(self.config.samples, *shape)
-        for index, generator in enumerate(self.generators):
-            drawn[:, index] = noise.sample((self.config.samples, *shape[1:]), generator=generator)
-        return drawn
+    def _noise(self, noise: Noise) -> Tensor:
+        """Draws (S, R, B, n, n) in which each repetition uses its own generator, whoever it is trained with.
+
+        Small ones are drawn for several steps at once: a call costs as much as some thousand numbers.
+        """
+        if not len(self.drawn):
+            config = self.config
+            one = (config.samples, config.sequences, config.size, config.size)
+            steps = max(1, 32_000 // math.prod(one))
+            each = [noise.sample((steps, *one), generator=generator) for generator in self.generators]
+            self.drawn = torch.stack(each, 2)
+        now, self.drawn = self.drawn[0], self.drawn[1:]
+        return now
 
     @torch.no_grad()
     def evaluate(self) -> list[dict[str, Any]]:
