@@ -1,4 +1,4 @@
-"""A store holds each finished repetition once and whole, whoever writes, and leaves files that are not its own alone."""
+"""A store holds each finished repetition once and whole, whoever writes, and leaves the files of others alone."""
 
 import json
 import multiprocessing
@@ -85,7 +85,7 @@ def test_a_hash_depends_on_everything_but_the_order():
 def test_a_failed_add_saves_nothing_of_it(path):
     store = Store(path)
     with pytest.raises(sqlite3.Error):
-        store.add("test", CONFIG, [(0, result(0)), (None, result(1))])
+        store.add("test", CONFIG, [(0, result(0)), (object(), result(1))])
     store.add("test", CONFIG, [(2, result(2))])
     assert repetitions(path) == [2]
 
