@@ -2,10 +2,10 @@
 
     python benchmarks/sorting.py [--sizes 10,40,100] [--epochs 60] [--threads 2] [--markdown FILE]
 
-All train the paper's recipe (ten sequences, five noise samples, both solves) in one process. *ours*: repetitions stacked,
-as `directloss sort` trains them. *plain*: one repetition, `torch.nn` modules, SciPy in a loop over the matrices, dense
-differences. *Gumbel-Sinkhorn*: ours, with 20 iterations and 10 samples. Epochs are timed after a warm-up of as many, so
-that the matrices are those of training and not of its start. Ratios are theirs over ours.
+All train the paper's recipe (ten sequences, five noise samples, both solves) in one process. *ours*: repetitions
+stacked, as `directloss sort` trains them. *plain*: one repetition, `torch.nn` modules, SciPy in a loop over the
+matrices, dense differences. *Gumbel-Sinkhorn*: ours, with 20 iterations and 10 samples. Epochs are timed after a
+warm-up of as many, so that the matrices are those of training and not of its start. Ratios are theirs over ours.
 """
 
 import argparse
@@ -28,7 +28,7 @@ def stacked_seconds(config: Config, epochs: int) -> float:
     """Of one epoch of one repetition, in a full stack."""
     count = config.stack
     stamps: list[float] = []
-    config = replace(config, epochs=2 * epochs, patience=0)
+    config = replace(config, max_epochs=2 * epochs, patience=0)
     for _ in train(config, range(count), on_step=lambda step: stamps.append(time.perf_counter())):
         pass
     return (stamps[-1] - stamps[epochs - 1]) / (len(stamps) - epochs) / count

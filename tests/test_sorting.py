@@ -22,7 +22,7 @@ def results(config, repetitions):
 @every_method
 @pytest.mark.parametrize("size", [3, 4, 5])
 def test_every_method_trains_to_a_sane_result(method, size):
-    config = Config(method, size, epochs=5, samples=2)
+    config = Config(method, size, max_epochs=5, samples=2)
     found = dict(train(config, [7, 2, 3]))
     assert sorted(found) == [2, 3, 7]
     for result in found.values():
@@ -64,7 +64,7 @@ def test_a_repetition_has_the_same_bits_whoever_its_companions_are(method, optio
         assert len({result["epochs"] for result in together.values()}) > 1
 
 
-DSL = Config("dsl", 4, epochs=8, samples=2)
+DSL = Config("dsl", 4, max_epochs=8, samples=2)
 SINKHORN = replace(DSL, method="gumbel-sinkhorn")
 CHANGES = {
     "method": (DSL, "direct1"),
@@ -73,13 +73,13 @@ CHANGES = {
     "sequences": (DSL, 9),
     "fresh": (DSL, True),
     "epochs": (DSL, 7),
-    "patience": (replace(DSL, epochs=30), 1),
+    "patience": (replace(DSL, max_epochs=30), 1),
     "learning_rate": (DSL, 0.05),
     "decay": (DSL, True),
     "cost": (DSL, "hamming"),
     "sides": (DSL, "both"),
     "epsilon": (DSL, 12.0),
-    "growth": (replace(DSL, epsilon=-1e-6, epochs=100), 2.0),  # far too small to make a difference
+    "growth": (replace(DSL, epsilon=-1e-6, max_epochs=100), 2.0),  # far too small to make a difference
     "limit": (DSL, 0.1),
     "samples": (DSL, 3),
     "noise_variance": (DSL, 1.0),
@@ -128,7 +128,7 @@ def test_evaluation_counts_misplaced_numbers_and_pairs():
 
 
 def test_a_sweep_trains_what_is_missing_and_nothing_else(tmp_path):
-    configs = [Config("dsl", size, epochs=2, samples=1) for size in (3, 4)]
+    configs = [Config("dsl", size, max_epochs=2, samples=1) for size in (3, 4)]
     store, progress = Store(tmp_path / "store.sqlite"), []
     store.add("sorting", asdict(configs[0]), [(1, {"wrong": "kept"})])
     for repetitions in (3, 3, 2):
@@ -178,7 +178,7 @@ def test_a_summary_has_one_line_for_each_cell():
 
 def test_traces_of_both_signs_start_alike_and_look_to_either_side():
     towards, away = (
-        dynamics.trace(Config("dsl", 5, epsilon=epsilon, cost="hamming", epochs=12, patience=0), 3)
+        dynamics.trace(Config("dsl", 5, epsilon=epsilon, cost="hamming", max_epochs=12, patience=0), 3)
         for epsilon in (-12.0, 12.0)
     )
     assert [point["epoch"] for point in towards] == list(range(12))

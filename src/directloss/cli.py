@@ -1,16 +1,22 @@
 """The command line: dispatch only. Heavy modules are imported by the command that needs them."""
 
+import sqlite3
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 from cyclopts import App, CycloptsError, Parameter
 
 from directloss import __version__
 from directloss.errors import UserError
 
-app = App(name="directloss", help="Train networks through discrete decisions.", version=__version__)
+app = App(
+    name="directloss",
+    help="Train networks through discrete decisions.",
+    version=__version__,
+    suppress_keyboard_interrupt=False,
+)
 results = App(name="results", help="List, export or delete saved results.")
 app.command(results)
 
@@ -37,16 +43,34 @@ def sort(
     executor: Annotated[str | None, Parameter(help="local (default) or dask.")] = None,
     address: Annotated[str | None, Parameter(help="Of the dask scheduler, e.g. tcp://host:8786.")] = None,
     store: Annotated[str | None, Parameter(help="Results file. Default directloss.sqlite.")] = None,
-    output: Annotated[str | None, Parameter(help="Folder for rows.csv and table.md, or for the figure.")] = None,
-    dynamics: Annotated[bool | None, Parameter(help="Trace training instead (figure 3).")] = None,
+    output: Annotated[str | None, Parameter(help="Folder for rows.csv and table.md.")] = None,
     json: Annotated[bool | None, Parameter(help="Print the table as one JSON list.")] = None,
     config: Annotated[Path | None, Parameter(help="TOML file with defaults in a [sort] table.")] = None,
 ) -> None:
-    """Learn to sort by matching: tables 1 and 2 and figure 3 of the paper."""
+    """Learn to sort by matching: tables 1 and 2 of the paper."""
     given = {name: value for name, value in locals().items() if name != "config"}
     from directloss.experiments import sort_command
 
     sort_command.run(given, config)
+
+
+@app.command
+def dynamics(
+    *,
+    sizes: Annotated[str, Parameter(help="How many numbers, with commas.")] = "10,100",
+    methods: Annotated[str, Parameter(help="Of direct0, direct1, dsl, with commas.")] = "dsl",
+    recipe: Annotated[str, Parameter(help="paper or best.")] = "paper",
+    repetitions: Annotated[int, Parameter(help="Trainings to average.")] = 10,
+    epochs: int = 200,
+    seed: int = 0,
+    output: Annotated[Path, Parameter(help="Folder for dynamics.csv, .svg and .png.")] = Path("."),
+) -> None:
+    """Trace how sorting is learned with both signs of epsilon: figure 3 of the paper."""
+    from directloss.experiments import dynamics as traces
+    from directloss.experiments.sort_command import Options, read_cells
+
+    options = Options(sizes, methods, recipe, repetitions, seed, epochs=epochs)
+    traces.run(read_cells(options), repetitions, output)
 
 
 @results.command(name="list")
@@ -86,9 +110,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command. What the user can put right is one line on standard error and exit code 2."""
     try:
         app(arguments, exit_on_error=False, print_error=False, result_action="return_value")
-    except (UserError, CycloptsError) as error:
-        print(f"directloss: {' '.join(str(error).split())}", file=sys.stderr)
-        sys.exit(2)
+    except CycloptsError as error:
+        _fail(f"{' '.join(str(error).split())} See directloss --help.")
+    except UserError as error:
+        _fail(str(error))
+    except sqlite3.Error as error:
+        _fail(f"the results store failed ({error}); check its disk, or give another --store path")
     except KeyboardInterrupt:
         print("directloss: stopped; the same command goes on where it was", file=sys.stderr)
         sys.exit(130)
+
+
+def _fail(message: str) -> NoReturn:
+    print(f"directloss: {message}", file=sys.stderr)
+    sys.exit(2)

@@ -7,6 +7,14 @@ from pathlib import Path
 from directloss.errors import UserError
 
 
+def make_folder(path: Path) -> None:
+    """Make a folder, early, so that nobody waits for results that have no place to go."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"cannot write to the folder {path}: {error.strerror}; give another path") from error
+
+
 def write_atomically(path: Path, content: str | bytes) -> None:
     """Write ``path`` by way of a temporary file beside it, so that no reader and no crash sees half of it."""
     data = content.encode() if isinstance(content, str) else content

@@ -35,8 +35,11 @@ class SortingNet(nn.Module):
         numbers = x.flatten(-2).unsqueeze(-1)
         # One input each: multiplying by broadcasting is far cheaper than a matrix product with an inner size of one.
         hidden = torch.relu(numbers * self.embed.weight + self.embed.bias)
-        scores: Tensor = self.score(hidden)
-        return scores.reshape(*x.shape, -1)
+        n = self.score.bias.shape[-1]
+        # MKL's bits depend on how a small matrix is aligned, which in a stack is a copy's place: even out odd widths.
+        padding = (0, -n % 4 if n % 2 else 0)
+        weight, bias = (nn.functional.pad(part, padding) for part in (self.score.weight, self.score.bias))
+        return (hidden @ weight + bias)[..., :n].reshape(*x.shape, n)
 
 
 class SortingScale(nn.Module):

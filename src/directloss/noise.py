@@ -99,3 +99,23 @@ class Logistic(Noise):
 
     def _standard(self, shape: tuple[int, ...], options: dict[str, Any]) -> Tensor:
         return torch.logit(_uniform(shape, options))
+
+
+def check_samples(samples: int) -> None:
+    """Raise where ``samples`` is no number of draws."""
+    if not isinstance(samples, int):
+        raise TypeError(f"samples is {samples!r}, expected an int")
+    if samples < 1:
+        raise ValueError(f"samples is {samples}, expected at least 1")
+
+
+def draw(noise: Noise | Tensor, samples: int, scores: Tensor, generator: torch.Generator | None) -> Tensor:
+    """Noise for scores, (samples, *scores.shape): drawn, or given and checked."""
+    check_samples(samples)
+    if isinstance(noise, Noise):
+        return noise.sample((samples, *scores.shape), generator=generator, dtype=scores.dtype, device=scores.device)
+    if noise.shape[1:] != scores.shape or not len(noise) or samples not in (1, len(noise)):
+        raise ValueError(
+            f"noise has shape {tuple(noise.shape)}, expected (samples, *{tuple(scores.shape)}) with samples = {samples}"
+        )
+    return noise.to(scores)

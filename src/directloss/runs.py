@@ -4,6 +4,7 @@ import hashlib
 import json
 import sqlite3
 import subprocess
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -59,35 +60,49 @@ class Store:
     def __init__(self, path: Path, create: bool = True):
         self.path = path
         code_version()  # now, because the checkout may move on while an experiment runs
-        if not create and not path.is_file():
-            raise UserError(f"no results at {path}; run an experiment with --store {path} first")
         try:
-            new = not path.exists() or path.stat().st_size == 0
+            new = self._check_file()
+            if new and not create:
+                raise UserError(f"no results at {path}; run an experiment with --store {path} first")
             self._db = sqlite3.connect(path, timeout=60, isolation_level=None)
             if new:
                 self._create()
-            self._check()
         except (sqlite3.Error, OSError) as error:
             raise UserError(f"cannot use {path} as a results store ({error}); give another --store path") from error
 
-    def _create(self) -> None:
-        self._db.execute("PRAGMA journal_mode=WAL")
-        with self._transaction():
-            if not self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
-                self._db.execute(f"PRAGMA application_id={APPLICATION_ID}")
-                self._db.execute(f"PRAGMA user_version={FORMAT}")
-                self._db.execute(_SCHEMA)
-
-    def _check(self) -> None:
-        application = self._db.execute("PRAGMA application_id").fetchone()[0]
-        version = self._db.execute("PRAGMA user_version").fetchone()[0]
-        if application != APPLICATION_ID:
-            raise UserError(f"{self.path} is a database of another program; give another --store path")
+    def _check_file(self) -> bool:
+        """Whether there is no store yet. Another program's file is refused by its header, without opening it."""
+        header = self.path.read_bytes()[:100] if self.path.exists() else b""
+        if not header:
+            return True
+        version, application = (int.from_bytes(header[at : at + 4], "big") for at in (60, 68))
+        if not header.startswith(b"SQLite format 3\0") or application not in (0, APPLICATION_ID):
+            raise UserError(f"{self.path} is a file of another program; give another --store path")
         if version > FORMAT:
             raise UserError(
                 f"{self.path} was written by a newer directloss (format {version}, this one reads {FORMAT}); "
                 "upgrade directloss or give another --store path"
             )
+        return application == 0
+
+    def _create(self) -> None:
+        """Make the table, unless another process was first."""
+        with self._transaction():
+            tables = self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+            if tables and self._db.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
+                raise UserError(f"{self.path} is a database of another program; give another --store path")
+            if not tables:
+                self._db.execute(_SCHEMA)
+                self._db.execute(f"PRAGMA application_id={APPLICATION_ID}")
+                self._db.execute(f"PRAGMA user_version={FORMAT}")
+        for attempt in range(100):
+            try:  # readers then never wait for a writer; needs a moment without other connections
+                self._db.execute("PRAGMA journal_mode=WAL")
+                return
+            except sqlite3.OperationalError:
+                if attempt == 99:
+                    raise
+                time.sleep(0.05)
 
     def _transaction(self) -> "_Transaction":
         return _Transaction(self._db)
@@ -98,7 +113,7 @@ class Store:
         now = datetime.now(UTC).isoformat(timespec="seconds")
         rows = [(experiment, key, number, text, json.dumps(result), code, now) for number, result in results]
         with self._transaction():
-            self._db.executemany("INSERT OR IGNORE INTO results VALUES (?, ?, ?, ?, ?, ?, ?)", rows)
+            self._db.executemany("INSERT INTO results VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING", rows)
 
     def finished(self, experiment: str, config: dict[str, Any]) -> set[int]:
         """The repetitions of a configuration that are there."""
@@ -107,11 +122,11 @@ class Store:
         )
         return {row[0] for row in found}
 
-    def rows(self, experiment: str | None = None, key: str | None = None) -> Iterator[dict[str, Any]]:
+    def rows(self, experiment: str | None = None, key: str = "") -> Iterator[dict[str, Any]]:
         """Saved repetitions, each as one flat dict of its configuration, its result and where it came from."""
         found = self._db.execute(
             "SELECT experiment, config_hash, repetition, config, result, code, finished FROM results "
-            "WHERE (?1 IS NULL OR experiment = ?1) AND (?2 IS NULL OR config_hash LIKE ?2 || '%') "
+            "WHERE (?1 IS NULL OR experiment = ?1) AND substr(config_hash, 1, length(?2)) = ?2 "
             "ORDER BY experiment, config_hash, repetition",
             (experiment, key),
         )
@@ -128,7 +143,7 @@ class Store:
 
     def delete(self, key: str) -> int:
         """Delete the repetitions of the configurations whose hash starts with ``key``; return how many."""
-        return self._db.execute("DELETE FROM results WHERE config_hash LIKE ? || '%'", (key,)).rowcount
+        return self._db.execute("DELETE FROM results WHERE substr(config_hash, 1, length(?1)) = ?1", (key,)).rowcount
 
     def close(self) -> None:
         self._db.close()

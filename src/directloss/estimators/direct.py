@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from directloss.epsilon import AdaptiveEpsilon, check_epsilon
-from directloss.noise import Gumbel, Noise
+from directloss.noise import Gumbel, Noise, check_samples, draw
 from directloss.shapes import broadcasts
 from directloss.structures import Structure
 
@@ -126,32 +126,19 @@ def evaluate_direct(
     epsilon = check_epsilon(epsilon)
     if sides not in ("one", "both"):
         raise ValueError(f"sides is {sides!r}, expected 'one' (the paper's rule) or 'both' (central difference)")
-    if not isinstance(samples, int):
-        raise TypeError(f"samples is {samples!r}, expected an int")
-    if samples < 1:
-        raise ValueError(f"samples is {samples}, expected at least 1")
+    check_samples(samples)
     if not isinstance(scores, Tensor) or not isinstance(cost, Tensor):
         raise TypeError(f"scores and cost are {type(scores).__name__} and {type(cost).__name__}, expected tensors")
     factor = _fit_scale(scale, scores, structure)
     if not isinstance(scale, Tensor) and scale == 0:
         gamma = torch.zeros_like(scores).unsqueeze(0)
     else:
-        gamma = _draw(noise, scores, samples, generator)
+        gamma = draw(noise, samples, scores, generator)
     prepared = _fit_cost(cost, scores)
     loss, ones, _ = cast(
         tuple[Tensor, Tensor, Tensor], _Direct.apply(scores, factor, gamma, prepared, structure, epsilon, sides)
     )
     return DirectOutput(loss, ones, (ones[1] != ones[0 if sides == "one" else 2]).any(-1).any(0))
-
-
-def _draw(noise: Noise | Tensor, scores: Tensor, samples: int, generator: torch.Generator | None) -> Tensor:
-    if isinstance(noise, Noise):
-        return noise.sample((samples, *scores.shape), generator=generator, dtype=scores.dtype, device=scores.device)
-    if noise.shape[1:] != scores.shape or not len(noise) or samples not in (1, len(noise)):
-        raise ValueError(
-            f"noise has shape {tuple(noise.shape)}, expected (samples, *{tuple(scores.shape)}) with samples = {samples}"
-        )
-    return noise.to(scores)
 
 
 def _fit_cost(cost: Tensor, scores: Tensor) -> Tensor:

@@ -8,22 +8,23 @@ from typing import Any
 
 import torch
 
+from directloss.errors import UserError
 from directloss.experiments.results_command import to_csv
 from directloss.experiments.sorting import Config, Step, train
-from directloss.files import write_atomically
+from directloss.files import make_folder, write_atomically
 
-EPOCHS = 200
 PANELS = (("loss", "squared error"), ("y", "rightly placed by y, %"), ("y_eps", "rightly placed by y(ε), %"))
 
 
 def run(cells: Sequence[Config], repetitions: int, folder: Path) -> None:
     """Trace every direct cell with both signs of epsilon; write the curves as CSV and the figure as SVG and PNG."""
+    if any(cell.method == "gumbel-sinkhorn" for cell in cells):
+        raise UserError("gumbel-sinkhorn has no epsilon to trace; choose from direct0, direct1, dsl")
+    make_folder(folder)
     curves: list[dict[str, Any]] = []
     for cell in cells:
-        if cell.method == "gumbel-sinkhorn":
-            continue
         for epsilon in (abs(cell.epsilon), -abs(cell.epsilon)):
-            config = replace(cell, epsilon=epsilon, epochs=EPOCHS, patience=0)
+            config = replace(cell, epsilon=epsilon, patience=0)
             curves += [
                 {"method": cell.method, "size": cell.size, "epsilon": epsilon, **point}
                 for point in trace(config, repetitions)

@@ -7,15 +7,15 @@ import sys
 import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from directloss.errors import UserError
-from directloss.experiments import dynamics, sorting, summary
+from directloss.experiments import sorting, summary
 from directloss.experiments.results_command import to_csv
-from directloss.files import write_atomically
-from directloss.runs import Store, Workers, code_version
+from directloss.files import make_folder, write_atomically
+from directloss.runs import Store, Workers, code_version, config_hash
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,6 @@ class Options:
     address: str | None = None
     store: str = "directloss.sqlite"
     output: str | None = None
-    dynamics: bool = False
     json: bool = False
 
 
@@ -47,25 +46,38 @@ def read_options(given: dict[str, Any], config: Path | None) -> Options:
     layers: dict[str, Any] = {}
     if config is not None:
         try:
-            layers = dict(tomllib.loads(config.read_text()).get("sort", {}))
+            layers = tomllib.loads(config.read_text()).get("sort", {})
         except OSError as error:
             raise UserError(f"cannot read {config}: {error.strerror}; give --config an existing file") from None
-        except tomllib.TOMLDecodeError as error:
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise UserError(f"{config} is not valid TOML: {error}") from None
-        unknown = set(layers) - {field.name for field in fields(Options)}
-        if unknown:
-            raise UserError(f"{config} sets unknown options {', '.join(sorted(unknown))}; see directloss sort --help")
-    layers.update({name: value for name, value in given.items() if value is not None})
-    return Options(**layers)
+        _check_types(layers, config)
+    return Options(**{**layers, **{name: value for name, value in given.items() if value is not None}})
+
+
+def _check_types(layers: Any, config: Path) -> None:
+    """Raise where a file sets what is no option, or to what is no value of it."""
+    if not isinstance(layers, dict):
+        raise UserError(f"{config} sets sort = {layers!r}; expected a table, [sort], with options below it")
+    hints = get_type_hints(Options)
+    for name, value in layers.items():
+        if name not in hints:
+            raise UserError(f"{config} sets the unknown option {name}; see directloss sort --help")
+        parts = value if isinstance(value, list) else [value]
+        kinds = {kind for part in get_args(hints[name]) or (hints[name],) for kind in (get_args(part) or (part,))}
+        kinds = {kind if isinstance(kind, type) else str for kind in kinds}
+        listed = isinstance(value, list) and not any(get_origin(part) is list for part in get_args(hints[name]))
+        if listed or not all(type(part) in kinds or (type(part) is int and float in kinds) for part in parts):
+            raise UserError(f"{config} sets {name} = {value!r}; expected {hints[name]}")
 
 
 def read_cells(options: Options) -> list[sorting.Config]:
     """The configuration of every cell, all choices checked before anything is written."""
-    sizes = [_number(size) for size in _list(options.sizes)]
+    sizes = [_number(size) for size in _list("--sizes", options.sizes)]
     for size in sizes:
         if size < 2:
             raise UserError(f"--sizes has {size}; there is nothing to sort below 2")
-    methods = _list(options.methods)
+    methods = _list("--methods", options.methods)
     for method in methods:
         _one_of("--methods", method, sorting.METHODS)
     _one_of("--recipe", options.recipe, sorting.RECIPES)
@@ -81,11 +93,12 @@ def read_cells(options: Options) -> list[sorting.Config]:
             raise UserError(f"--{name} is {value}; expected at least 1")
     if options.epsilon is not None and (options.epsilon == 0 or not math.isfinite(options.epsilon)):
         raise UserError(f"--epsilon is {options.epsilon}; expected a finite number other than 0")
-    overrides = {
-        name: getattr(options, name)
-        for name in ("cost", "samples", "epsilon", "epochs")
-        if getattr(options, name) is not None
-    }
+    if options.seed < 0:
+        raise UserError(f"--seed is {options.seed}; expected 0 or more")
+    overrides = {name: getattr(options, name) for name in ("cost", "samples", "epsilon")}
+    overrides["max_epochs"] = options.epochs
+    overrides["limit"] = None if options.epsilon is None else 100 * abs(options.epsilon)
+    overrides = {name: value for name, value in overrides.items() if value is not None}
     make = sorting.RECIPES[options.recipe]
     cells = [make(method, size, options.seed) for method in methods for size in sizes]
     return [replace(cell, fresh=options.fresh, **overrides) for cell in cells]
@@ -95,17 +108,18 @@ def run(given: dict[str, Any], config: Path | None) -> None:
     """The whole command."""
     options = read_options(given, config)
     cells = read_cells(options)
-    if options.dynamics:
-        dynamics.run(cells, options.repetitions, Path(options.output or "."))
-        return
+    if options.output:
+        make_folder(Path(options.output))
     workers = Workers(options.jobs, options.threads, options.executor, options.address)
     workers.check()
     store = Store(Path(options.store))
     with _progress(cells, options.repetitions, sys.stderr.isatty()) as advance:
         sorting.sweep(cells, options.repetitions, store, workers, advance)
-    wanted = {json.dumps(asdict(cell), sort_keys=True) for cell in cells}
     rows = [
-        row for row in store.rows("sorting") if _config_of(row) in wanted and row["repetition"] < options.repetitions
+        row
+        for cell in cells
+        for row in store.rows("sorting", config_hash("sorting", asdict(cell)))
+        if row["repetition"] < options.repetitions
     ]
     lines = summary.summarize_sorting(rows)
     if options.output:
@@ -115,10 +129,6 @@ def run(given: dict[str, Any], config: Path | None) -> None:
         return
     _show(lines)
     print(f"Rows: {store.path}" + (f", tables: {options.output}" if options.output else ""))
-
-
-def _config_of(row: dict[str, Any]) -> str:
-    return json.dumps({field.name: row[field.name] for field in fields(sorting.Config)}, sort_keys=True)
 
 
 def _show(lines: list[dict[str, Any]]) -> None:
@@ -174,11 +184,14 @@ def _progress(
 def _weight(cell: sorting.Config) -> float:
     """What a repetition of a cell costs, roughly."""
     relative = 10.0 if cell.method == "gumbel-sinkhorn" else 1.0
-    return relative * cell.size * cell.size * cell.samples * cell.epochs
+    return relative * cell.size * cell.size * cell.samples * cell.max_epochs
 
 
-def _list(value: Any) -> list[Any]:
-    return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else list(value)
+def _list(option: str, value: str | list[Any]) -> list[Any]:
+    parts = [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+    if not parts:
+        raise UserError(f"{option} is empty; give one or more, with commas")
+    return list(dict.fromkeys(parts))
 
 
 def _number(text: Any) -> int:

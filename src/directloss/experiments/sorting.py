@@ -38,7 +38,7 @@ class Config:
     # data and training
     sequences: int = 10
     fresh: bool = False  # draw new sequences at every step
-    epochs: int = 2000
+    max_epochs: int = 2000
     patience: int = 50  # on the noisy training error; 0 for none. The last state is tested, not the best.
     learning_rate: float = 0.1  # Adam, score net
     decay: bool = False  # linearly to zero over the epochs
@@ -65,20 +65,20 @@ class Config:
 def paper(method: str, size: int, seed: int) -> Config:
     """The paper's recipe."""
     if method == "gumbel-sinkhorn":
-        return Config(method, size, seed=seed, epochs=500, patience=0, samples=10)  # type: ignore[arg-type]
+        return Config(method, size, seed=seed, max_epochs=500, patience=0, samples=10)  # type: ignore[arg-type]
     return Config(method, size, seed=seed, samples=1 if method == "direct0" else 5)  # type: ignore[arg-type]
 
 
 def best(method: str, size: int, seed: int) -> Config:
     """The same net, data and test with the recipe that sorts best."""
     if method == "gumbel-sinkhorn":
-        return Config(method, size, "best", seed, epochs=500, patience=0, samples=10, decay=True)  # type: ignore[arg-type]
+        return Config(method, size, "best", seed, max_epochs=500, patience=0, samples=10, decay=True)  # type: ignore[arg-type]
     return Config(
         method,  # type: ignore[arg-type]
         size,
         "best",
         seed,
-        epochs=200,
+        max_epochs=200,
         patience=0,
         decay=True,
         cost="rank-distance",
@@ -153,7 +153,7 @@ class _Stack:
             self._prepare()
         if config.decay:
             for group in self.optimizer.param_groups:
-                group["lr"] = config.learning_rate * (1 - epoch / config.epochs)
+                group["lr"] = config.learning_rate * (1 - epoch / config.max_epochs)
         self.optimizer.zero_grad()
         self.scale_optimizer.zero_grad()
         step = self._sinkhorn_step() if config.method == "gumbel-sinkhorn" else self._direct_step()
@@ -253,7 +253,7 @@ def train(
 ) -> Iterator[tuple[int, dict[str, Any]]]:
     """Train repetitions together; yield (repetition, result) as each stops."""
     stack = _Stack(config, repetitions)
-    for epoch in range(1, config.epochs + 1):
+    for epoch in range(1, config.max_epochs + 1):
         start = time.perf_counter()
         step = stack.step(epoch - 1)
         on_step(step)
@@ -261,7 +261,9 @@ def train(
         stack.best = torch.where(improved, step.error, stack.best)
         stack.waited = torch.where(improved, 0, stack.waited + 1)
         stack.seconds += (time.perf_counter() - start) / len(stack.repetitions)
-        stops = stack.live & ((epoch == config.epochs) | ((stack.waited >= config.patience) & (config.patience > 0)))
+        stops = stack.live & (
+            (epoch == config.max_epochs) | ((stack.waited >= config.patience) & (config.patience > 0))
+        )
         if stops.any():
             tests = stack.evaluate()
             for index in stops.nonzero().squeeze(-1).tolist():
