@@ -157,12 +157,12 @@ def test_every_option_changes_something(change):
     [
         (torch.zeros(2, 3), {}, r"\(.*2, 3\), expected square matrices \(..., n, n\)"),
         (torch.zeros(2, 0, 0), {}, "expected square matrices"),
-        (torch.tensor([[0.0, NAN], [0, 0]]), {}, "NaN or infinite entries; every entry must be finite"),
-        (torch.tensor([[0.0, INF], [0, 0]]), {}, "NaN or infinite entries; every entry must be finite"),
+        (torch.tensor([[0.0, NAN], [0, 0]]), {}, "NaN or infinite entries in torch.float32; give finite scores"),
+        (torch.tensor([[0.0, INF], [0, 0]]), {}, "NaN or infinite entries in torch.float32; give finite scores"),
         (torch.zeros(2, 2), {"temperature": 0}, "temperature is 0, expected a positive number"),
         (torch.zeros(2, 2), {"temperature": -1.0}, "temperature is -1.0, expected a positive number"),
         (torch.zeros(2, 2), {"temperature": NAN}, "temperature is nan, expected a positive number"),
-        (torch.zeros(2, 2), {"iterations": 0}, "iterations is 0, expected at least 1"),
+        (torch.zeros(2, 2), {"iterations": 0}, "iterations is 0, expected a whole number, at least 1"),
     ],
     ids=[
         "rectangular",

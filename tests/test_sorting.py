@@ -47,14 +47,14 @@ def test_recipes_learn_to_sort(config):
 
 
 def test_the_paper_recipe_stops_early_and_the_best_one_does_not():
-    assert results(sorting.paper("direct0", 3, 0), [0])[0]["epochs"] < sorting.paper("direct0", 3, 0).epochs
-    assert results(sorting.best("direct0", 3, 0), [0])[0]["epochs"] == sorting.best("direct0", 3, 0).epochs
+    assert results(sorting.paper("direct0", 3, 0), [0])[0]["epochs"] < sorting.paper("direct0", 3, 0).max_epochs
+    assert results(sorting.best("direct0", 3, 0), [0])[0]["epochs"] == sorting.best("direct0", 3, 0).max_epochs
 
 
 @every_method
-@pytest.mark.parametrize("options", [{"epochs": 8, "patience": 0}, {"epochs": 60, "patience": 2}], ids=str)
+@pytest.mark.parametrize("options", [{"max_epochs": 8, "patience": 0}, {"max_epochs": 60, "patience": 2}], ids=str)
 def test_a_repetition_has_the_same_bits_whoever_its_companions_are(method, options):
-    config = Config(method, 4, samples=2, scale_learning_rate=1e-3, **options)
+    config = Config(method, 5, samples=2, scale_learning_rate=1e-3, **options)
     together = results(config, range(6))
     assert results(config, range(6)) == together
     for repetitions in ([4], [1, 4], [4, 1], [5, 0, 3]):
@@ -72,7 +72,7 @@ CHANGES = {
     "seed": (DSL, 1),
     "sequences": (DSL, 9),
     "fresh": (DSL, True),
-    "epochs": (DSL, 7),
+    "max_epochs": (DSL, 7),
     "patience": (replace(DSL, max_epochs=30), 1),
     "learning_rate": (DSL, 0.05),
     "decay": (DSL, True),

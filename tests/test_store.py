@@ -113,7 +113,7 @@ def newer_store(path):
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (text_file, r"cannot use .*store.sqlite as a results store \(file is not a database\); give another --store"),
+        (text_file, "store.sqlite is a file of another program; give another --store path"),
         (another_programs_database, "store.sqlite is a database of another program; give another --store path"),
         (newer_store, f"newer directloss .format {FORMAT + 1}, this one reads {FORMAT}.; upgrade directloss or give"),
     ],

@@ -63,6 +63,8 @@ class Store:
         try:
             new = self._check_file()
             if new and not create:
+                if path.exists() and path.stat().st_size:
+                    raise UserError(f"{path} is a database of another program; give another --store path")
                 raise UserError(f"no results at {path}; run an experiment with --store {path} first")
             self._db = sqlite3.connect(path, timeout=60, isolation_level=None)
             if new:
