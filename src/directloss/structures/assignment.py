@@ -153,48 +153,82 @@ def _reduce_columns(c, u, v, zero, holder, column_of, m):
 
 
 @_compile
-def _normalize(x):
-    """Subtract the mean and scale to a largest magnitude of one, so that products cannot overflow."""
-    x -= x.mean()
-    top = np.abs(x).max()
-    if top > 0.0:
-        x /= top
-
-
-@njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})
-def _dot(x, y):
+def _center(x):
     total = 0.0
     for k in range(x.shape[0]):
-        total += x[k] * y[k]
-    return total
+        total += x[k]
+    for k in range(x.shape[0]):
+        x[k] -= total / x.shape[0]
 
 
 @_compile
-def _add(total, weight, x):
+def _normalize(x):
+    """Subtract the mean and scale to a largest magnitude of one, so that products cannot overflow."""
+    _center(x)
+    top = 0.0
     for k in range(x.shape[0]):
-        total[k] += weight * x[k]
+        top = max(top, abs(x[k]))
+    for k in range(x.shape[0]):
+        x[k] /= top if top > 0.0 else 1.0
+
+
+@njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})
+def _dot_and_sum(x, y):
+    dot, total = 0.0, 0.0
+    for k in range(x.shape[0]):
+        dot += x[k] * y[k]
+        total += x[k]
+    return dot, total
+
+
+@_compile
+def _add_both(weighted, plain, weight, x):
+    for k in range(x.shape[0]):
+        weighted[k] += weight * x[k]
+        plain[k] += x[k]
+
+
+@_compile
+def _project_rows(c, width, b, a, mean):
+    """a_i = <c_i, b>, and the mean of each row."""
+    m = b.shape[0]
+    for i in range(a.shape[0]):
+        a[i], total = _dot_and_sum(c[i * width : i * width + m], b)
+        mean[i] = total / m
+
+
+@_compile
+def _project_columns(c, width, a, b, mean):
+    """b_j = <c_.j, a>, and the mean of each column."""
+    n, m = a.shape[0], b.shape[0]
+    b[:] = 0.0
+    mean[:] = 0.0
+    for i in range(n):
+        _add_both(b, mean, a[i], c[i * width : i * width + m])
+    mean /= n
 
 
 @_compile
 def _rank_one(c, n, m):
     """Fit ``c_ij = row_i + column_j + a_i b_j`` by one round of the power method."""
     width = c.shape[0] // n
-    ones, row, column, a = np.ones(m), np.empty(n), np.zeros(m), np.empty(n)
-    b = c[:m] - c[(n - 1) * width : (n - 1) * width + m]
+    row, column, a, b = np.empty(n), np.empty(m), np.empty(n), np.empty(m)
+    for j in range(m):
+        b[j] = c[j] - c[(n - 1) * width + j]
     _normalize(b)
-    for i in range(n):
-        a[i] = _dot(c[i * width : i * width + m], b)
+    _project_rows(c, width, b, a, row)
     _normalize(a)
-    b[:] = 0.0
-    for i in range(n):
-        _add(b, a[i], c[i * width : i * width + m])
-        _add(column, 1.0 / n, c[i * width : i * width + m])
+    _project_columns(c, width, a, b, column)
     _normalize(b)
+    _project_rows(c, width, b, a, row)
+    norm = 0.0
+    for j in range(m):
+        norm += b[j] * b[j]
+    _center(a)
+    _center(row)
     for i in range(n):
-        a[i] = _dot(c[i * width : i * width + m], b)
-        row[i] = _dot(c[i * width : i * width + m], ones) / m
-    norm = _dot(b, b)
-    return row - row.mean(), column, (a - a.mean()) / (norm if norm > 0.0 else 1.0), b
+        a[i] /= norm if norm > 0.0 else 1.0
+    return row, column, a, b
 
 
 @_compile
@@ -218,7 +252,7 @@ def _monotone_rows(c, row, column, a, b, rows, columns, smooth, u):
         u[i] = (row[i] + column[j] + a[i] * b[j] if smooth else matrix[i, j]) - potential
 
 
-@_inline
+@_compile
 def _improve_start(c, v, column_of, free, u, trial_v, trial_column_of, zero, holder, m):
     """Replace potentials and pairs by those of a better informed column reduction, if it leaves fewer rows free."""
     n = u.shape[0]
@@ -312,6 +346,8 @@ def assign(scores, cost, forbidden, steps, columns, first, last):
             if masked:
                 _forbid(c, width, forbidden, instance)
             free = n
+            if s == 0:
+                monotone = False
             if not square:  # a column that stays free must keep a potential of zero: nothing to reduce or to keep
                 v[:] = 0.0
                 column_of[:] = -1
@@ -319,7 +355,7 @@ def assign(scores, cost, forbidden, steps, columns, first, last):
                 if s > 0:
                     free = _keep_tight(c, v, column_of, key, pred, code)
                 # A random matrix leaves n / e rows free; more than that is worth another start.
-                if free > 0.4 * n:
+                if free > 0.4 * n and not monotone:
                     u[:] = 0.0
                     left = _reduce_columns(c, u, trial_v, zero, holder, trial_column_of, m)
                     if left < free:
@@ -327,7 +363,9 @@ def assign(scores, cost, forbidden, steps, columns, first, last):
                         v[:] = trial_v
                         column_of[:] = trial_column_of
                 if free > 0.4 * n and n >= 16 and not masked:
-                    free = _improve_start(c, v, column_of, free, u, trial_v, trial_column_of, zero, holder, m)
+                    left = _improve_start(c, v, column_of, free, u, trial_v, trial_column_of, zero, holder, m)
+                    monotone = left < free
+                    free = left
             for j in range(m):
                 code[j] = j
                 if v[j] == np.inf:
