@@ -20,7 +20,7 @@ help:  ## list the targets
 	touch $@
 
 demo: .venv/installed  ## train something small and real, and show a table
-	$(BIN)/directloss sort --recipe best --sizes 10,40,100 --methods direct0,dsl --repetitions 10 --jobs 2 --store demo.sqlite --output demo
+	$(BIN)/directloss sort --recipe best --sizes 10,40,100 --methods direct0,dsl --repetitions 8 --jobs 2 --store demo.sqlite --output demo
 
 test: .venv/installed  ## the test suite, doctests included
 	$(BIN)/python -m pytest -n 2

@@ -85,7 +85,7 @@ def best(method: str, size: int, seed: int) -> Config:
         sides="both",
         epsilon=12.0,
         samples=1,
-        noise_variance=3.0,
+        noise_variance=0.03,
     )
 
 
