@@ -9,6 +9,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import cache
 from typing import Any, Literal
 
 import numpy as np
@@ -286,7 +287,14 @@ def train(
 def train_group(config: Config, repetitions: Sequence[int], threads: int) -> list[tuple[int, dict[str, Any]]]:
     """``train`` for a worker process."""
     torch.set_num_threads(threads)
+    _compile_kernels(config.method)
     return list(train(config, repetitions))
+
+
+@cache
+def _compile_kernels(method: str) -> None:
+    """Take one small step, so that no repetition's time includes a compiler's."""
+    _Stack(Config(method, 2, sequences=1), [0]).step(0)  # type: ignore[arg-type]
 
 
 def sweep(
