@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from directloss.epsilon import AdaptiveEpsilon, check_epsilon
 from directloss.noise import Gumbel, Noise, check_samples, draw
-from directloss.shapes import broadcasts
+from directloss.shapes import check_scale, fit_cost, fit_scale
 from directloss.structures import Structure
 
 Sides = Literal["one", "both"]
@@ -40,7 +40,7 @@ class _Direct(torch.autograd.Function):
     def forward(
         scores: Tensor, scale: Tensor, noise: Tensor, cost: Tensor, structure: Structure, epsilon: float, sides: Sides
     ) -> tuple[Tensor, Tensor, Tensor]:
-        _check_scale(scale)
+        check_scale(scale)
         theta = torch.addcmul(scores, scale, noise)
         steps = (0.0, epsilon) if sides == "one" else (0.0, epsilon, -epsilon)
         ones = structure.ones_along(theta, cost, steps)  # (T, S, B..., K)
@@ -129,53 +129,16 @@ def evaluate_direct(
     check_samples(samples)
     if not isinstance(scores, Tensor) or not isinstance(cost, Tensor):
         raise TypeError(f"scores and cost are {type(scores).__name__} and {type(cost).__name__}, expected tensors")
-    factor = _fit_scale(scale, scores, structure)
+    factor = fit_scale(scale, scores, structure.batch_shape(scores))
     if not isinstance(scale, Tensor) and scale == 0:
         gamma = torch.zeros_like(scores).unsqueeze(0)
     else:
         gamma = draw(noise, samples, scores, generator)
-    prepared = _fit_cost(cost, scores)
     loss, ones, _ = cast(
-        tuple[Tensor, Tensor, Tensor], _Direct.apply(scores, factor, gamma, prepared, structure, epsilon, sides)
+        tuple[Tensor, Tensor, Tensor],
+        _Direct.apply(scores, factor, gamma, fit_cost(cost, scores), structure, epsilon, sides),
     )
     return DirectOutput(loss, ones, (ones[1] != ones[0 if sides == "one" else 2]).any(-1).any(0))
-
-
-def _fit_cost(cost: Tensor, scores: Tensor) -> Tensor:
-    """The cost with the scores' shape, dtype and device."""
-    if not broadcasts(cost.shape, scores.shape):
-        raise ValueError(
-            f"cost has shape {tuple(cost.shape)}, which does not broadcast to the scores' {tuple(scores.shape)}; "
-            "give the cost the shape of the scores, or fewer leading axes"
-        )
-    return cost.detach().to(scores).expand_as(scores)
-
-
-def _fit_scale(scale: float | Tensor, scores: Tensor, structure: Structure) -> Tensor:
-    """A scale of one number, or one for each instance, or one for each entry, with as many axes as the scores."""
-    if not isinstance(scale, int | float | Tensor):
-        raise TypeError(f"scale is {type(scale).__name__}, expected a number or a tensor")
-    factor = torch.as_tensor(scale, dtype=scores.dtype, device=scores.device)
-    batch = structure.batch_shape(scores)
-    if factor.dim() <= len(batch):
-        factor = factor[(..., *[None] * structure.entry_dims)]
-    if not broadcasts(factor.shape, scores.shape):
-        raise ValueError(
-            f"scale broadcasts as {tuple(factor.shape)}, which does not fit scores of shape {tuple(scores.shape)}; "
-            f"expected one number, one for each instance {tuple(batch)}, or one for each entry"
-        )
-    return factor.reshape(*[1] * (scores.dim() - factor.dim()), *factor.shape)
-
-
-def _check_scale(scale: Tensor) -> None:
-    """Raise where a scale is no scale. Called where vmap cannot hide its values."""
-    if scale.numel():
-        low, high = (bound.item() for bound in torch.aminmax(scale))
-        if not 0 <= low <= high < float("inf"):
-            raise ValueError(
-                f"scale runs from {low} to {high}; expected finite numbers >= 0 "
-                "(dl.nets.positive, a softplus, keeps a learned scale positive)"
-            )
 
 
 @overload
@@ -313,7 +276,7 @@ class DirectLoss(nn.Module):
             samples=self.samples,
             generator=generator,
         )
-        self._observe(output, _fit_cost(cost, scores))
+        self._observe(output, fit_cost(cost, scores))
         return (output.loss, self.structure.dense(output.ones[0], scores)) if return_structure else output.loss
 
     @torch.no_grad()

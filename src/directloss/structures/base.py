@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from directloss.shapes import broadcasts
+from directloss.shapes import check_cost
 
 # Sums along augmenting paths must not overflow float64.
 LARGEST_SCORE = 1e150
@@ -74,11 +74,7 @@ class Structure(ABC):
         largest_cost = self._check(cost, "cost")
         if len(steps) == 0 or not all(math.isfinite(step) for step in steps):
             raise ValueError(f"steps are {steps!r}; expected one finite number or more")
-        if not broadcasts(cost.shape, scores.shape):
-            raise ValueError(
-                f"cost has shape {tuple(cost.shape)}, which does not broadcast to the scores' {tuple(scores.shape)}; "
-                "give the cost the shape of the scores, or fewer leading axes"
-            )
+        check_cost(cost, scores)
         reach = largest + max(abs(step) for step in steps) * largest_cost
         if reach > LARGEST_SCORE:
             raise ValueError(f"scores + step * cost exceed {LARGEST_SCORE:g}, up to {reach:g}; scale them down")
