@@ -3,12 +3,18 @@
 scores, scale ->  noise  ->  structure  ->  estimator  ->  autograd, any torch optimiser
 """
 
-from directloss import costs, nets
-from directloss.epsilon import AdaptiveEpsilon
-from directloss.estimators import DirectLoss, direct_loss, gumbel_sinkhorn, sinkhorn
-from directloss.noise import Gumbel, Logistic, Noise, Normal
-from directloss.structures import Choice, Matching, Structure, Subset, custom
-from directloss.threads import get_num_threads, set_num_threads
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from directloss import costs, nets
+    from directloss.epsilon import AdaptiveEpsilon
+    from directloss.estimators import DirectLoss, direct_loss, gumbel_sinkhorn
+    from directloss.estimators.sinkhorn import sinkhorn
+    from directloss.noise import Gumbel, Logistic, Noise, Normal
+    from directloss.structures import Choice, Matching, Structure, Subset
+    from directloss.structures.custom import custom
+    from directloss.threads import get_num_threads, set_num_threads
 
 __version__ = "0.1.0"
 
@@ -37,3 +43,21 @@ __all__ = [
     "get_num_threads",
     "set_num_threads",
 ]
+
+# Names are imported when they are first used, so that `directloss --help` does not wait for torch.
+_MODULES = ("structures", "noise", "estimators", "epsilon", "threads")
+
+
+def __getattr__(name: str) -> Any:
+    if name in __all__:
+        if name in ("costs", "nets"):
+            return import_module(f"directloss.{name}")
+        for module in map(import_module, (f"directloss.{module}" for module in _MODULES)):
+            if hasattr(module, name):
+                globals()[name] = getattr(module, name)
+                return globals()[name]
+    raise AttributeError(f"module 'directloss' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])
