@@ -85,13 +85,13 @@ def list_results(*, store: StorePath = Path("directloss.sqlite")) -> None:
 def export(
     *,
     store: StorePath = Path("directloss.sqlite"),
-    format: Annotated[str, Parameter(help="csv or json.")] = "csv",  # noqa: A002
+    form: Annotated[str, Parameter(name="--format", help="csv or json.")] = "csv",
     output: Annotated[Path | None, Parameter(help="File; standard output without it.")] = None,
 ) -> None:
     """Write every repetition with its configuration."""
     from directloss.experiments import results_command
 
-    results_command.export(store, format, output)
+    results_command.export(store, form, output)
 
 
 @results.command

@@ -33,9 +33,9 @@ _COEFFICIENTS = tuple(
 
 
 @njit(nogil=True, cache=True, inline="always")
-def _round(a, b, c, d, k, l):  # noqa: E741
+def _round(a, b, c, d, low_key, high_key):
     p, q = _MULTIPLIERS[0] * a, _MULTIPLIERS[1] * c
-    return (q >> _WORD) ^ b ^ k, q & _LOW, (p >> _WORD) ^ d ^ l, p & _LOW
+    return (q >> _WORD) ^ b ^ low_key, q & _LOW, (p >> _WORD) ^ d ^ high_key, p & _LOW
 
 
 @njit(nogil=True, cache=True, inline="always")

@@ -181,7 +181,7 @@ def direct_loss(
     epsilon: float,
     sides: Sides = "one",
     scale: float | Tensor = 0.0,
-    noise: Noise | Tensor = Gumbel(),  # noqa: B008  (frozen)
+    noise: Noise | Tensor = Gumbel(),
     samples: int = 1,
     generator: torch.Generator | None = None,
     return_structure: bool = False,
@@ -249,7 +249,7 @@ class DirectLoss(nn.Module):
         *,
         epsilon: float | AdaptiveEpsilon,
         sides: Sides = "one",
-        noise: Noise = Gumbel(),  # noqa: B008  (frozen)
+        noise: Noise = Gumbel(),
         samples: int = 1,
     ):
         super().__init__()

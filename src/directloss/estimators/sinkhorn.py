@@ -51,7 +51,7 @@ def gumbel_sinkhorn(
     iterations: int = 20,
     samples: int = 1,
     noise_factor: float = 1.0,
-    noise: Noise | Tensor = Gumbel(),  # noqa: B008  (frozen)
+    noise: Noise | Tensor = Gumbel(),
     generator: torch.Generator | None = None,
 ) -> Tensor:
     """``sinkhorn`` of ``scores + noise_factor * noise``: (samples, ..., n, n).

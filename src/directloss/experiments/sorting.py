@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -32,7 +32,7 @@ COSTS = ("weighted-column", "weighted-row", "squared-error", "hamming", "rank-di
 class Config:
     """Every choice of a cell. The defaults are the paper's, or its released program's where the paper is silent."""
 
-    method: Literal["direct0", "direct1", "dsl", "gumbel-sinkhorn"]
+    method: str  # of METHODS
     size: int
     recipe: str = "paper"
     seed: int = 0
@@ -44,7 +44,7 @@ class Config:
     learning_rate: float = 0.1  # Adam, score net
     decay: bool = False  # linearly to zero over the epochs
     # direct loss
-    cost: str = "weighted-column"
+    cost: str = "weighted-column"  # of COSTS
     sides: Sides = "one"
     epsilon: float = -12.0
     growth: float = 1.1  # when a repetition gives no difference although something is misplaced
@@ -56,6 +56,10 @@ class Config:
     temperature: float = 1.0
     iterations: int = 20
 
+    def __post_init__(self) -> None:
+        if self.method not in METHODS or self.cost not in COSTS:
+            raise ValueError(f"method is {self.method!r}, cost {self.cost!r}; expected of {METHODS} and of {COSTS}")
+
     @property
     def stack(self) -> int:
         """How many repetitions are trained together: what fits the caches. It does not change their results."""
@@ -66,16 +70,16 @@ class Config:
 def paper(method: str, size: int, seed: int) -> Config:
     """The paper's recipe."""
     if method == "gumbel-sinkhorn":
-        return Config(method, size, seed=seed, max_epochs=500, patience=0, samples=10)  # type: ignore[arg-type]
-    return Config(method, size, seed=seed, samples=1 if method == "direct0" else 5)  # type: ignore[arg-type]
+        return Config(method, size, seed=seed, max_epochs=500, patience=0, samples=10)
+    return Config(method, size, seed=seed, samples=1 if method == "direct0" else 5)
 
 
 def best(method: str, size: int, seed: int) -> Config:
     """The same net, data and test with the recipe that sorts best."""
     if method == "gumbel-sinkhorn":
-        return Config(method, size, "best", seed, max_epochs=500, patience=0, samples=10, decay=True)  # type: ignore[arg-type]
+        return Config(method, size, "best", seed, max_epochs=500, patience=0, samples=10, decay=True)
     return Config(
-        method,  # type: ignore[arg-type]
+        method,
         size,
         "best",
         seed,
@@ -294,14 +298,14 @@ def train_group(config: Config, repetitions: Sequence[int], threads: int) -> lis
 @cache
 def _compile_kernels(method: str) -> None:
     """Take one small step, so that no repetition's time includes a compiler's."""
-    _Stack(Config(method, 2, sequences=1), [0]).step(0)  # type: ignore[arg-type]
+    _Stack(Config(method, 2, sequences=1), [0]).step(0)
 
 
 def sweep(
     configs: Sequence[Config],
     repetitions: int,
     store: Store,
-    workers: Workers = Workers(),  # noqa: B008  (frozen)
+    workers: Workers = Workers(),
     on_progress: Callable[[Config, int], None] = lambda config, count: None,
 ) -> None:
     """Train what is missing of the first ``repetitions`` of every cell, and save each group as it finishes."""
