@@ -10,7 +10,7 @@ BIN := .venv/bin
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
 
-# Without byte-compiling thousands of files that are never imported, installing takes a third of the time.
+# Most of what is installed is never imported: no need to byte-compile it first.
 INSTALL := $(BIN)/pip install --quiet --no-compile --editable
 
 .venv/core: pyproject.toml constraints.txt

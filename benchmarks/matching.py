@@ -1,6 +1,6 @@
 """The pair of matchings behind one gradient, against SciPy, lapx and Sinkhorn, side by side in one process.
 
-    python benchmarks/matching.py [--sizes 10,100] [--markdown docs/matching.md]
+    python benchmarks/matching.py [--sizes 10,100] [--unrelated] [--markdown FILE]
 
 Ours solves scores and scores + eps * cost as `Matching().solve_along(scores, cost, (0, eps))`. SciPy solves the two
 in a loop over instances, lapx in two calls of its batch solver (the faster of two), Sinkhorn runs 20 log-space
@@ -30,13 +30,14 @@ COSTS = {"hamming": -1.0, "dense": -12.0}
 
 
 def make_pair(
-    kind: str, cost: str, batch: int, size: int, generator: torch.Generator
+    kind: str, cost: str, batch: int, size: int, generator: torch.Generator, unrelated: bool
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Scores and the cost of sorting numbers x.
 
     Scores are uniform: U(0, 1), which knows nothing of x. easy: uniform plus 1 on the matching that sorts x. sorting:
     x_i * j, which sorts x by the smallest margins; sorting+noise: the same plus Gumbel noise of unit scale. The cost is
-    hamming, to the matching that sorts x, or dense: the squared error of where x_i is put.
+    hamming, to the matching that sorts x, or dense: the squared error of where x_i is put. ``unrelated`` takes the cost
+    of other numbers: the second maximiser then has nothing to do with the first, as early in training.
     """
     x = torch.rand(batch, size, generator=generator)
     right = torch.nn.functional.one_hot(x.argsort(-1).argsort(-1), size).float()
@@ -47,6 +48,9 @@ def make_pair(
         scores = x.unsqueeze(-1) * torch.arange(float(size))
         if kind == "sorting+noise":
             scores = scores + dl.Gumbel().sample(scores.shape, generator=generator)
+    if unrelated:
+        x = torch.rand(batch, size, generator=generator)
+        right = torch.nn.functional.one_hot(x.argsort(-1).argsort(-1), size).float()
     return scores, dl.costs.hamming(right) if cost == "hamming" else dl.costs.squared_error(x, x.sort(-1).values)
 
 
@@ -68,10 +72,10 @@ def with_threads(count: int, function: Callable[[], object], seconds: float) -> 
     return best_time(function, seconds)
 
 
-def measure(kind: str, cost_name: str, size: int, seconds: float) -> dict[str, float]:
+def measure(kind: str, cost_name: str, size: int, seconds: float, unrelated: bool) -> dict[str, float]:
     """Microseconds for each pair, and theirs over ours."""
     batch = max(2, min(2000, int(5e5 / size**2)))
-    scores, cost = make_pair(kind, cost_name, batch, size, torch.Generator().manual_seed(size))
+    scores, cost = make_pair(kind, cost_name, batch, size, torch.Generator().manual_seed(size), unrelated)
     epsilon = COSTS[cost_name]
     both = [(scores + step * cost).numpy() for step in (0.0, epsilon)]
     negated = [-matrices for matrices in both]
@@ -133,6 +137,7 @@ def memory_copies(size: int = 100, batch: int = 200) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", default=",".join(map(str, SIZES)))
+    parser.add_argument("--unrelated", action="store_true", help="costs that have nothing to do with the scores")
     parser.add_argument("--seconds", type=float, default=0.3, help="for each measurement")
     parser.add_argument("--markdown", type=Path, help="also write the tables to this file")
     options = parser.parse_args()
@@ -144,7 +149,7 @@ def main() -> None:
         cells = []
         for kind in KINDS:
             for cost in COSTS:
-                cell = measure(kind, cost, size, options.seconds)
+                cell = measure(kind, cost, size, options.seconds, options.unrelated)
                 cells.append(cell)
                 lines.append(
                     [str(size), kind, cost, f"{cell['ours']:.1f}"]

@@ -1,7 +1,7 @@
 """Gumbel draws on the CPU: counter-based random bits (Philox4x32-10) and two logarithms, in one vectorised pass.
 
-torch draws uniforms one after the other and then walks the tensor once for each operation; here a number costs a
-fifth of that, and parts can be drawn by several threads, because each depends only on its index and the key.
+torch draws uniforms one after the other and then walks the tensor once for each operation. Here it is one walk, and
+parts can be drawn by several threads, because each number depends only on its index and the key.
 """
 
 import numpy as np

@@ -8,7 +8,7 @@ The method is the shortest augmenting path of Jonker and Volgenant in its Dijkst
   one instance the potentials of the step before are used (the warm start).
 * Column reduction alone is a poor start where rows want the same columns in the same order, as scores that sort do.
   There the matrix is close to ``r_i + k_j + a_i b_j``, whose optimal potentials are known in closed form; reducing by
-  them first leaves a tenth of the work (``_monotone_rows``).
+  them first leaves few rows to augment (``_monotone_rows``).
 * The inner loop, a row's relaxation with its argmin, is written as vector instructions (``_relaxation``), because
   LLVM does not vectorise a floating-point argmin.
 
