@@ -6,7 +6,7 @@ from itertools import permutations
 import pytest
 from scipy.stats import binomtest, kendalltau
 
-from directloss.experiments import dynamics, sorting, summary
+from directloss.experiments import dynamics, figures, sorting, summary
 from directloss.experiments.sorting import METHODS, Config, train
 from directloss.runs import Store
 
@@ -193,11 +193,9 @@ def test_traces_of_both_signs_start_alike_and_look_to_either_side():
 
 
 def test_the_figure_is_drawn_as_svg_and_png(tmp_path):
-    points = [{"epoch": epoch, "loss": 1 / (1 + epoch), "y": 50.0, "y_eps": 60.0} for epoch in range(3)]
-    curves = [
-        {"method": "dsl", "size": 5, "epsilon": epsilon, **point} for epsilon in (-12.0, 12.0) for point in points
-    ]
-    dynamics.draw(curves, tmp_path / "figure")
+    curve = [{"epoch": epoch, "loss": 1 / (1 + epoch), "y": 50.0, "y_eps": 60.0} for epoch in range(3)]
+    rows = [{"method": "dsl", "size": 5, "epsilon": epsilon, "curve": curve} for epsilon in (-12.0, 12.0)]
+    figures.save(dynamics.draw(rows), tmp_path / "figure")
     assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG\r\n")
     svg = (tmp_path / "figure.svg").read_text()
     assert svg.startswith("<?xml")

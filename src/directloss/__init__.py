@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from directloss import costs, nets
-    from directloss.epsilon import AdaptiveEpsilon
+    from directloss.auditor import Audit, audit
+    from directloss.epsilon import AdaptiveEpsilon, suggest_epsilon
     from directloss.estimators import DirectLoss, direct_loss, gumbel_sinkhorn
     from directloss.estimators.sinkhorn import sinkhorn
+    from directloss.expectations import exact
     from directloss.noise import Gumbel, Logistic, Noise, Normal
     from directloss.structures import Choice, Matching, Structure, Subset
     from directloss.structures.custom import custom
@@ -34,8 +36,13 @@ __all__ = [
     "DirectLoss",
     "direct_loss",
     "AdaptiveEpsilon",
+    "suggest_epsilon",
     "gumbel_sinkhorn",
     "sinkhorn",
+    # what is right: exact values by enumeration, and estimators against them
+    "Audit",
+    "audit",
+    "exact",
     # task losses as linear costs, and the paper's nets
     "costs",
     "nets",
@@ -45,7 +52,7 @@ __all__ = [
 ]
 
 # Names are imported when they are first used, so that `directloss --help` does not wait for torch.
-_MODULES = ("structures", "noise", "estimators", "epsilon", "threads")
+_MODULES = ("structures", "noise", "estimators", "epsilon", "expectations", "auditor", "threads")
 
 
 def __getattr__(name: str) -> Any:

@@ -63,6 +63,7 @@ def dynamics(
     repetitions: Annotated[int, Parameter(help="Trainings to average.")] = 10,
     epochs: int = 200,
     seed: int = 0,
+    store: StorePath = Path("directloss.sqlite"),
     output: Annotated[Path, Parameter(help="Folder for dynamics.csv, .svg and .png.")] = Path("."),
 ) -> None:
     """Trace how sorting is learned with both signs of epsilon: figure 3 of the paper."""
@@ -70,7 +71,41 @@ def dynamics(
     from directloss.experiments.sort_command import Options, read_cells
 
     options = Options(sizes, methods, recipe, repetitions, seed, epochs=epochs)
-    traces.run(read_cells(options), repetitions, output)
+    traces.run(read_cells(options), repetitions, store, output)
+
+
+@app.command
+def audit(
+    *,
+    structure: Annotated[str, Parameter(help="matching, subset or choice.")] = "matching",
+    size: Annotated[int, Parameter(help="Of the structure; all of its structures are enumerated.")] = 3,
+    k: Annotated[int, Parameter(help="How many of size, for a subset.")] = 2,
+    scales: Annotated[str, Parameter(help="Of the noise, with commas.")] = "1",
+    epsilons: Annotated[str, Parameter(help="With commas, both signs. Default: chosen from the losses.")] = "",
+    samples: Annotated[str, Parameter(help="Noise draws for each call, with commas.")] = "1",
+    repetitions: Annotated[int, Parameter(help="Calls for each setting.")] = 300_000,
+    seed: Annotated[int, Parameter(help="Of scores and noise.")] = 0,
+    store: StorePath = Path("directloss.sqlite"),
+    output: Annotated[Path, Parameter(help="Folder for audit.csv, .svg and .png.")] = Path("."),
+    json: Annotated[bool, Parameter(help="Print the rows as one JSON list.")] = False,
+) -> None:
+    """Compare the direct loss's gradients with exact ones: bias, variance, direction and cost."""
+    from directloss.experiments import audit_command
+
+    options = audit_command.Options(structure, size, k, scales, epsilons, samples, repetitions, seed)
+    audit_command.run(options, store, output, json)
+
+
+@app.command
+def distribution(
+    *,
+    store: StorePath = Path("directloss.sqlite"),
+    output: Annotated[Path, Parameter(help="Folder for distribution.csv, .svg and .png.")] = Path("."),
+) -> None:
+    """Show how the noise's scale spreads the predictions, beside Gibbs: figure 1 of the paper."""
+    from directloss.experiments import distribution as spread
+
+    spread.run(spread.INSTANCES, store, output)
 
 
 @results.command(name="list")

@@ -47,9 +47,23 @@ class Noise(ABC):
         draw = self._standard(tuple(shape), {"generator": generator, "dtype": drawn, "device": device})
         return (draw if self.variance is None else draw.mul_(self.scale)).to(wanted)
 
+    def quantile(self, uniform: Tensor) -> Tensor:
+        """What is exceeded with probability ``1 - uniform``, elementwise."""
+        return self.scale * self._standard_quantile(uniform)
+
+    def density(self, value: Tensor) -> Tensor:
+        """The probability density at ``value``, elementwise."""
+        return self._standard_density(value / self.scale) / self.scale
+
     @abstractmethod
     def _standard(self, shape: tuple[int, ...], options: dict[str, Any]) -> Tensor:
         """Draws of mean zero and unit scale."""
+
+    def _standard_quantile(self, uniform: Tensor) -> Tensor:
+        raise NotImplementedError(f"{type(self).__name__} has no _standard_quantile, which exact values need")
+
+    def _standard_density(self, value: Tensor) -> Tensor:
+        raise NotImplementedError(f"{type(self).__name__} has no _standard_density, which exact values need")
 
 
 def _gumbel_on_cpu(shape: tuple[int, ...], generator: torch.Generator | None) -> Tensor:
@@ -82,6 +96,13 @@ class Gumbel(Noise):
         # torch's own exponential_ would save a logarithm, but is slower than both together.
         return _uniform(shape, options).log_().neg_().log_().add_(EULER_GAMMA).neg_()
 
+    def _standard_quantile(self, uniform: Tensor) -> Tensor:
+        return -torch.log(-torch.log(uniform)) - EULER_GAMMA
+
+    def _standard_density(self, value: Tensor) -> Tensor:
+        shifted = value + EULER_GAMMA
+        return torch.exp(-shifted - torch.exp(-shifted))
+
 
 class Normal(Noise):
     """Gaussian noise."""
@@ -91,6 +112,13 @@ class Normal(Noise):
     def _standard(self, shape: tuple[int, ...], options: dict[str, Any]) -> Tensor:
         return torch.randn(shape, **options)
 
+    def _standard_quantile(self, uniform: Tensor) -> Tensor:
+        quantile: Tensor = torch.special.ndtri(uniform)
+        return quantile
+
+    def _standard_density(self, value: Tensor) -> Tensor:
+        return torch.exp(-(value**2) / 2) / math.sqrt(2 * math.pi)
+
 
 class Logistic(Noise):
     """Logistic noise: the difference of two Gumbel draws."""
@@ -98,7 +126,13 @@ class Logistic(Noise):
     standard_variance = math.pi**2 / 3
 
     def _standard(self, shape: tuple[int, ...], options: dict[str, Any]) -> Tensor:
-        return torch.logit(_uniform(shape, options))
+        return self._standard_quantile(_uniform(shape, options))
+
+    def _standard_quantile(self, uniform: Tensor) -> Tensor:
+        return torch.logit(uniform)
+
+    def _standard_density(self, value: Tensor) -> Tensor:
+        return torch.sigmoid(value) * torch.sigmoid(-value)
 
 
 def check_samples(samples: int) -> None:

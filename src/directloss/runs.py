@@ -117,6 +117,10 @@ class Store:
         with self._transaction():
             self._db.executemany("INSERT INTO results VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING", rows)
 
+    def key(self, experiment: str, config: dict[str, Any]) -> str:
+        """The hash under which a configuration's rows are kept."""
+        return config_hash(experiment, config)
+
     def finished(self, experiment: str, config: dict[str, Any]) -> set[int]:
         """The repetitions of a configuration that are there."""
         found = self._db.execute(

@@ -1,37 +1,49 @@
 """Figure 3: the loss, and the share of rightly placed entries of y and y_eps, while sorting is learned."""
 
-import io
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from directloss.errors import UserError
+from directloss.experiments import figures
 from directloss.experiments.results_command import to_csv
 from directloss.experiments.sorting import Config, Step, train
 from directloss.files import make_folder, write_atomically
+from directloss.runs import Store
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 PANELS = (("loss", "squared error"), ("y", "rightly placed by y, %"), ("y_eps", "rightly placed by y(ε), %"))
 
 
-def run(cells: Sequence[Config], repetitions: int, folder: Path) -> None:
+def run(cells: Sequence[Config], repetitions: int, store: Path, folder: Path) -> None:
     """Trace every direct cell with both signs of epsilon; write the curves as CSV and the figure as SVG and PNG."""
     if any(cell.method == "gumbel-sinkhorn" for cell in cells):
         raise UserError("gumbel-sinkhorn has no epsilon to trace; choose from direct0, direct1, dsl")
     make_folder(folder)
-    curves: list[dict[str, Any]] = []
+    saved = Store(store)
+    rows = []
     for cell in cells:
         for epsilon in (abs(cell.epsilon), -abs(cell.epsilon)):
             config = replace(cell, epsilon=epsilon, patience=0)
-            curves += [
-                {"method": cell.method, "size": cell.size, "epsilon": epsilon, **point}
-                for point in trace(config, repetitions)
-            ]
-    write_atomically(folder / "dynamics.csv", to_csv(curves))
-    draw(curves, folder / "dynamics")
-    print(f"Wrote {folder / 'dynamics.csv'}, .svg and .png")
+            key = {**asdict(config), "repetitions": repetitions}
+            if not saved.finished("dynamics", key):
+                saved.add("dynamics", key, [(0, {"curve": trace(config, repetitions)})])
+            rows.append(next(saved.rows("dynamics", saved.key("dynamics", key))))
+    write_atomically(folder / "dynamics.csv", to_csv(list(points(rows))))
+    figures.save(draw(rows), folder / "dynamics")
+    print(f"Wrote {folder / 'dynamics.csv'}, .svg and .png; saved in {store}")
+
+
+def points(rows: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """The curves, a line for each epoch."""
+    for row in rows:
+        for point in row["curve"]:
+            yield {**{name: row[name] for name in ("method", "size", "epsilon")}, **point}
 
 
 def trace(config: Config, repetitions: int) -> list[dict[str, float]]:
@@ -47,34 +59,23 @@ def trace(config: Config, repetitions: int) -> list[dict[str, float]]:
     ]
 
 
-def draw(curves: Sequence[dict[str, Any]], path: Path) -> None:
+def draw(rows: Sequence[dict[str, Any]]) -> "Figure":
     """One row of panels; colour is the size, a full line is a negative epsilon."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(12, 3.6), layout="constrained")
-    axes = figure.subplots(1, len(PANELS))
-    groups = sorted(
-        {(str(c["method"]), int(c["size"]), float(c["epsilon"])) for c in curves}, key=lambda g: (g[1], g[2])
-    )
-    colors = {size: f"C{index}" for index, size in enumerate(sorted({group[1] for group in groups}))}
-    for method, size, epsilon in groups:
-        points = [c for c in curves if (c["method"], c["size"], c["epsilon"]) == (method, size, epsilon)]
+    figure, axes = figures.panels(len(PANELS))
+    colors = dict(zip(sorted({row["size"] for row in rows}), figures.COLORS, strict=False))
+    for row in sorted(rows, key=lambda row: (row["size"], row["epsilon"])):
         for axis, (name, label) in zip(axes, PANELS, strict=True):
             axis.plot(
-                [float(point["epoch"]) for point in points],
-                [float(point[name]) for point in points],
-                color=colors[size],
-                linestyle="-" if epsilon < 0 else "--",
-                label=f"d = {size}, ε = {epsilon:g}",
+                [point["epoch"] for point in row["curve"]],
+                [point[name] for point in row["curve"]],
+                color=colors[row["size"]],
+                linestyle="-" if row["epsilon"] < 0 else "--",
+                label=f"d = {row['size']}, ε = {row['epsilon']:g}",
             )
             axis.set_xlabel("epoch")
             axis.set_title(label, fontsize=10)
-            axis.spines[["top", "right"]].set_visible(False)
     axes[0].set_yscale("log")
     axes[1].set_ylim(0, 102)
     axes[2].set_ylim(0, 102)
     axes[-1].legend(fontsize=8, frameon=False)
-    for suffix in ("svg", "png"):
-        buffer = io.BytesIO()
-        figure.savefig(buffer, format=suffix, dpi=120, metadata={"Date": None} if suffix == "svg" else None)
-        write_atomically(path.with_suffix(f".{suffix}"), buffer.getvalue())
+    return figure

@@ -1,0 +1,263 @@
+"""Is my gradient right? An estimator's gradients against the exact ones, on an instance small enough to enumerate."""
+
+import inspect
+import itertools
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from directloss.expectations import Exact, Expectation, enumerate_small, exact
+from directloss.noise import Gumbel, Noise
+from directloss.shapes import fit_cost
+from directloss.structures import Structure
+
+STEPS = (0.5, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0, 5.6)
+_CHUNK = 4_000_000
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One setting of the estimator, for one of its gradients."""
+
+    target: str  # "scores" or "scale": which gradient
+    scale: float
+    settings: dict[str, Any]  # epsilon, sides, samples: those of them that the estimator takes
+    repetitions: int
+    mean: Tensor  # (*E) or (): of the estimates
+    bias: float  # length of mean - exact, less what noise alone would show
+    bias_error: float  # its standard error, the exact value's included
+    deviation: float  # root mean squared length of estimate - mean: one call's standard deviation
+    cosine: float  # mean over calls of the cosine between estimate and exact gradient; 0 for a zero estimate
+    zero: float  # share of calls whose estimate is zero
+    seconds: float  # of one call, forward and backward, in a batch
+
+    @property
+    def rule(self) -> str:
+        """The estimator's sides and the sign of its epsilon."""
+        sides, epsilon = self.settings.get("sides"), self.settings.get("epsilon")
+        if epsilon is None:
+            return "-"
+        return "both" if sides == "both" else "one, ε < 0" if epsilon < 0 else "one, ε > 0"
+
+
+@dataclass(frozen=True)
+class Audit:
+    """What ``audit`` found."""
+
+    structure: str
+    exact: dict[float, Exact]  # by scale
+    rows: list[Measurement]
+
+    def slopes(self, target: str = "scores") -> dict[tuple[str, float], tuple[float, float]]:
+        """The order of the bias in epsilon, and its standard error, by rule and scale. NaN where it cannot be told.
+
+        ``log bias = log a + p log(epsilon) + q epsilon^r`` is fitted to the epsilons whose bias is above twice its
+        error and below a quarter of the exact gradient; p is the order, and the last term, with r = 1 for one side and
+        2 for both, is the next order, which would tilt p where epsilon is not small.
+        """
+        groups: dict[tuple[str, float], list[Measurement]] = {}
+        for row in self.rows:
+            if row.target == target and row.rule != "-" and row.scale > 0:
+                groups.setdefault((row.rule, row.scale), []).append(row)
+        return {group: self._slope(rows) for group, rows in groups.items()}
+
+    def _slope(self, rows: Sequence[Measurement]) -> tuple[float, float]:
+        largest = _gradient(self.exact[rows[0].scale], rows[0].target).value.norm().item() / 4
+        rows = [row for row in rows if 2 * row.bias_error < row.bias < largest]
+        size = torch.tensor([abs(row.settings["epsilon"]) for row in rows], dtype=torch.float64)
+        if len(size.unique()) < 3:
+            return math.nan, math.nan
+        bias = torch.tensor([[row.bias, row.bias_error] for row in rows], dtype=torch.float64)
+        weight = bias[:, :1] / bias[:, 1:]  # the inverse standard error of log bias
+        power = 2 if rows[0].rule == "both" else 1
+        terms = weight * torch.stack([torch.ones_like(size), size.log(), size**power], 1)
+        covariance = torch.linalg.inv(terms.mT @ terms)
+        fit = covariance @ terms.mT @ (weight * bias[:, :1].log())
+        return fit[1].item(), covariance[1, 1].sqrt().item()
+
+    def best(self, scale: float, target: str = "scores", overhead: float = 0.0) -> Measurement:
+        """The setting with the most signal for its cost: the highest ``cosine / sqrt(seconds + overhead)``.
+
+        Averaging over n calls raises a small cosine by sqrt(n) and the cost by n, so this figure does not reward
+        samples for their own sake. ``overhead`` is what the rest of a training step costs, for one instance: with
+        an expensive network more samples pay.
+        """
+        rows = [row for row in self.rows if row.target == target and row.scale == scale]
+        if not rows:
+            raise ValueError(f"no row for the {target} at scale {scale}; audited were {sorted(self.exact)}")
+        return max(rows, key=lambda row: row.cosine / math.sqrt(row.seconds + overhead))
+
+
+def audit(
+    estimator: Callable[..., Tensor],
+    structure: Structure,
+    scores: Tensor,
+    cost: Tensor,
+    *,
+    scale: float | Sequence[float] = 1.0,
+    epsilons: Sequence[float] | None = None,
+    sides: Sequence[str] = ("one", "both"),
+    samples: Sequence[int] = (1,),
+    repetitions: int = 300_000,
+    noise: Noise = Gumbel(),
+    generator: torch.Generator | None = None,
+    on_progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Audit:
+    """Measure an estimator of the gradient of ``E[<cost, y>]`` against the exact gradient.
+
+    Args:
+        estimator: called as ``estimator(scores, cost, structure, ...)`` with scores (R, *E), it returns one
+            differentiable loss for each instance, (R,). Of ``scale`` (R,), ``epsilon``, ``sides``, ``samples``,
+            ``noise`` and ``generator`` it gets, by keyword, those that its signature names. ``dl.direct_loss`` fits.
+        structure: one that can be enumerated.
+        scores, cost: of one instance, (*E).
+        scale: of the noise; one number or several.
+        epsilons, sides, samples: the grid. With sides "both" the sign of epsilon means nothing and is dropped. By
+            default epsilons of both signs, .5 to 5.6 times the scale over the difference of the largest and smallest
+            loss: where the two maximisers often differ, and the noise still matters.
+        repetitions: independent estimates for each setting.
+        noise: what the estimator is told to draw, and what the exact values hold for.
+        generator: the only source of randomness (None: torch's default generator).
+        on_progress: called with the number of settings done and of all.
+
+    Example:
+        >>> import torch, directloss as dl
+        >>> scores, cost = torch.tensor([0.0, 0.5, 1.0]), torch.tensor([0.0, 1.0, 1.0])
+        >>> found = dl.audit(dl.direct_loss, dl.Choice(), scores, cost, epsilons=[0.1], sides=["both"])
+        >>> found.rows[0].bias < 0.02
+        True
+    """
+    scales = [float(scale)] if isinstance(scale, int | float) else [float(one) for one in scale]
+    if not isinstance(repetitions, int) or repetitions < 2:
+        raise ValueError(f"repetitions is {repetitions!r}, expected a whole number, at least 2: one has no spread")
+    grid = [
+        (one, settings)
+        for one in scales
+        for settings in _grid(
+            estimator,
+            {
+                "epsilon": _default_epsilons(structure, scores, cost, one) if epsilons is None else epsilons,
+                "sides": sides,
+                "samples": samples,
+            },
+        )
+    ]
+    if not grid:
+        raise ValueError("the grid is empty; give at least one scale, epsilon, side and number of samples")
+    truth = {one: exact(structure, scores, cost, one, noise=noise, generator=generator) for one in scales}
+    rows: list[Measurement] = []
+    for done, (one, settings) in enumerate(grid):
+        on_progress(done, len(grid))
+        given = settings | _accepted(estimator, {"noise": noise, "generator": generator})
+        estimates, seconds = _estimates(estimator, structure, scores, cost, one, given, repetitions)
+        for target, values in estimates.items():
+            rows.append(_measure(target, one, settings, values, seconds, truth[one]))
+    on_progress(len(grid), len(grid))
+    return Audit(repr(structure), truth, rows)
+
+
+def _default_epsilons(structure: Structure, scores: Tensor, cost: Tensor, scale: float) -> list[float]:
+    losses = enumerate_small(structure, scores) @ fit_cost(cost, scores).double().flatten()
+    spread = (losses.max() - losses.min()).item()
+    if not spread:
+        raise ValueError("every structure has the same loss under this cost: there is no gradient to audit")
+    return [sign * step * (scale or 1.0) / spread for sign in (-1, 1) for step in STEPS]
+
+
+def _accepted(estimator: Callable[..., Tensor], settings: dict[str, Any]) -> dict[str, Any]:
+    """Those of the settings that the estimator's signature names."""
+    parameters = inspect.signature(estimator).parameters.values()
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+        return settings
+    names = {parameter.name for parameter in parameters}
+    return {name: value for name, value in settings.items() if name in names}
+
+
+def _grid(estimator: Callable[..., Tensor], axes: dict[str, Sequence[Any]]) -> Iterator[dict[str, Any]]:
+    """Every combination of what the estimator takes; both sides of a negative epsilon are those of a positive one."""
+    axes = _accepted(estimator, axes)
+    seen = []
+    for values in itertools.product(*axes.values()):
+        settings = dict(zip(axes, values, strict=True))
+        if settings.get("sides") == "both" and "epsilon" in settings:
+            settings["epsilon"] = abs(settings["epsilon"])
+        if settings not in seen:
+            seen.append(settings)
+            yield settings
+
+
+def _estimates(
+    estimator: Callable[..., Tensor],
+    structure: Structure,
+    scores: Tensor,
+    cost: Tensor,
+    scale: float,
+    settings: dict[str, Any],
+    repetitions: int,
+) -> tuple[dict[str, Tensor], float]:
+    """Independent estimates of the gradient to the scores and, where it takes a scale, to the scale: (R, -1) each;
+    and the seconds of one."""
+    parts: dict[str, list[Tensor]] = {}
+    cost = fit_cost(cost, scores)
+    size = min(repetitions, max(1, _CHUNK // (scores.numel() * settings.get("samples", 1))))
+    seconds = 0.0
+    for first in range(0, repetitions, size):
+        count = min(size, repetitions - first)
+        inputs = {"scores": scores.detach().expand(count, *scores.shape).clone().requires_grad_()}
+        scales = torch.full((count,), scale, dtype=scores.dtype, device=scores.device, requires_grad=True)
+        given = settings | _accepted(estimator, {"scale": scales})
+        if "scale" in given:
+            inputs["scale"] = scales
+        start = time.perf_counter()
+        loss = estimator(inputs["scores"], cost, structure, **given)
+        _check_loss(loss, count)
+        gradients = torch.autograd.grad(loss.sum(), list(inputs.values()), allow_unused=True)
+        seconds += time.perf_counter() - start
+        for (target, tensor), gradient in zip(inputs.items(), gradients, strict=True):
+            gradient = torch.zeros_like(tensor) if gradient is None else gradient
+            parts.setdefault(target, []).append(gradient.detach().double().reshape(count, -1))
+    return {target: torch.cat(part) for target, part in parts.items()}, seconds / repetitions
+
+
+def _gradient(truth: Exact, target: str) -> Expectation:
+    return truth.to_scores if target == "scores" else truth.to_scale
+
+
+def _check_loss(loss: Any, count: int) -> None:
+    if not isinstance(loss, Tensor) or loss.shape != (count,):
+        got = f"shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else type(loss).__name__
+        raise ValueError(f"the estimator returned {got} for {count} instances; expected one loss for each, ({count},)")
+    if not loss.requires_grad:
+        raise ValueError(
+            "the estimator returned a loss without a gradient: it must depend on the scores through differentiable "
+            "operations or a torch.autograd.Function (was something detached, or computed under no_grad?)"
+        )
+
+
+def _measure(
+    target: str, scale: float, settings: dict[str, Any], estimates: Tensor, seconds: float, truth: Exact
+) -> Measurement:
+    known = _gradient(truth, target)
+    value, error = known.value.flatten(), known.error.flatten()
+    mean, variance = estimates.mean(0), estimates.var(0)
+    noise = (variance / len(estimates) + error**2).sum()
+    lengths = estimates.norm(dim=1)
+    cosines = estimates @ value / (lengths * value.norm()).clamp_min(torch.finfo(torch.float64).tiny)
+    return Measurement(
+        target=target,
+        scale=scale,
+        settings=settings,
+        repetitions=len(estimates),
+        mean=mean.reshape(known.value.shape),
+        bias=((mean - value).square().sum() - noise).clamp_min(0).sqrt().item(),
+        bias_error=noise.sqrt().item(),
+        deviation=variance.sum().sqrt().item(),
+        cosine=cosines.mean().item(),
+        zero=(lengths == 0).double().mean().item(),
+        seconds=seconds,
+    )
