@@ -108,6 +108,18 @@ def distribution(
     spread.run(spread.INSTANCES, store, output)
 
 
+@app.command
+def report(
+    *,
+    store: StorePath = Path("directloss.sqlite"),
+    output: Annotated[Path, Parameter(help="The page to write.")] = Path("report.html"),
+) -> None:
+    """Show everything a store holds on one HTML page, with a playground."""
+    from directloss.report.build import build
+
+    build(store, output)
+
+
 @results.command(name="list")
 def list_results(*, store: StorePath = Path("directloss.sqlite")) -> None:
     """Show what a store holds, a line for each configuration."""

@@ -45,6 +45,25 @@ def to_bytes(figure: "Figure", kind: str) -> bytes:
     return buffer.getvalue()
 
 
+def to_inline_svg(figure: "Figure") -> str:
+    """The figure for an HTML page: text stays text, in the page's own colour, on its own ground."""
+    import matplotlib
+    from matplotlib.text import Text
+
+    ink = "#010203"
+    for text in figure.findobj(Text):
+        text.set_color(ink)
+    for axis in figure.axes:
+        axis.tick_params(colors=ink, which="both")
+        for spine in axis.spines.values():
+            spine.set_edgecolor(ink)
+        axis.patch.set_alpha(0)
+    figure.patch.set_alpha(0)
+    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "directloss"}):
+        svg = to_bytes(figure, "svg").decode()
+    return svg[svg.index("<svg") :].replace(ink, "currentColor")
+
+
 def save(figure: "Figure", path: Path) -> None:
     """Write the figure as SVG and as PNG."""
     for kind in ("svg", "png"):
