@@ -47,6 +47,10 @@ class Noise(ABC):
         draw = self._standard(tuple(shape), {"generator": generator, "dtype": drawn, "device": device})
         return (draw if self.variance is None else draw.mul_(self.scale)).to(wanted)
 
+    def fill(self, out: Tensor, generator: torch.Generator | None = None) -> None:
+        """The draws of ``sample``, written to ``out``, which need not be contiguous."""
+        out.copy_(self.sample(out.shape, generator=generator, dtype=out.dtype, device=out.device))
+
     def quantile(self, uniform: Tensor) -> Tensor:
         """What is exceeded with probability ``1 - uniform``, elementwise."""
         return self.scale * self._standard_quantile(uniform)
@@ -66,16 +70,14 @@ class Noise(ABC):
         raise NotImplementedError(f"{type(self).__name__} has no _standard_density, which exact values need")
 
 
-def _gumbel_on_cpu(shape: tuple[int, ...], generator: torch.Generator | None) -> Tensor:
-    """The kernel's draws; the generator gives it a key of 62 bits."""
+def _gumbel_on_cpu(out: Tensor, scale: float, generator: torch.Generator | None) -> None:
+    """Fill ``out`` (blocks, length), whose blocks are contiguous; the generator gives the kernel a key of 62 bits."""
     from directloss.noise_kernel import gumbel
 
     key = np.uint64(torch.randint(1 << 62, (), generator=generator).item())
-    size = math.prod(shape)
-    drawn = torch.empty(4 * math.ceil(size / 4))
-    array = drawn.numpy()
-    threads.split(lambda first, last: gumbel(array, key, first, last), len(array) // 4, least=_LEAST_COUNTERS)
-    return drawn[:size].reshape(shape)
+    array, factor = out.numpy(), np.float32(scale)
+    counters = math.ceil(array.size / 4)
+    threads.split(lambda first, last: gumbel(array, key, factor, first, last), counters, least=_LEAST_COUNTERS)
 
 
 def _uniform(shape: tuple[int, ...], options: dict[str, Any]) -> Tensor:
@@ -92,9 +94,17 @@ class Gumbel(Noise):
         on_cpu = torch.device(options["device"] or "cpu").type == "cpu"
         # Inside a torch.func transform a key would be a tensor of the transform's, not a number.
         if on_cpu and options["dtype"] == torch.float32 and torch._C._functorch.peek_interpreter_stack() is None:
-            return _gumbel_on_cpu(shape, options["generator"])
+            out = torch.empty(shape)
+            _gumbel_on_cpu(out.view(1, -1), 1.0, options["generator"])
+            return out
         # torch's own exponential_ would save a logarithm, but is slower than both together.
         return _uniform(shape, options).log_().neg_().log_().add_(EULER_GAMMA).neg_()
+
+    def fill(self, out: Tensor, generator: torch.Generator | None = None) -> None:
+        if out.device.type == "cpu" and out.dtype == torch.float32 and out[0].is_contiguous():
+            _gumbel_on_cpu(out.flatten(1), self.scale, generator)
+        else:
+            super().fill(out, generator)
 
     def _standard_quantile(self, uniform: Tensor) -> Tensor:
         return -torch.log(-torch.log(uniform)) - EULER_GAMMA

@@ -9,6 +9,8 @@ from numba import njit
 
 EULER_GAMMA = np.float32(0.5772156649015329)
 
+_CHUNK = 2048
+
 _LOW = np.uint64(0xFFFFFFFF)
 _WORD = np.uint64(32)
 _MULTIPLIERS = np.uint64(0xD2511F53), np.uint64(0xCD9E8D57)
@@ -106,15 +108,13 @@ def _round_keys(key, step):
 
 
 @njit(nogil=True, cache=True)
-def gumbel(out, key, first, last):
-    """Fill the counters first..last of ``out``, whose length is a multiple of four, with zero-mean Gumbel draws."""
-    quarter = out.shape[0] // 4
-    parts = (
-        out[first:last],
-        out[quarter + first : quarter + last],
-        out[2 * quarter + first : 2 * quarter + last],
-        out[3 * quarter + first : 3 * quarter + last],
-    )
+def gumbel(out, key, scale, first, last):
+    """Zero-mean Gumbel draws times ``scale`` at the counters first..last, written to ``out`` (blocks, length).
+
+    A counter gives four numbers, which stand a quarter of all apart, in ``out`` read block after block.
+    """
+    size = out.size
+    quarter = (size + 3) // 4
     keys = (
         _round_keys(key, 0)
         + _round_keys(key, 1)
@@ -127,7 +127,29 @@ def gumbel(out, key, first, last):
         + _round_keys(key, 8)
         + _round_keys(key, 9)
     )
-    _uniforms(parts[0], parts[1], parts[2], parts[3], first, keys)
-    for part in parts:
-        _to_gumbel(part)
+    # Small enough to stay in the first cache from the random bits to the last logarithm.
+    one, two = np.empty(_CHUNK, np.float32), np.empty(_CHUNK, np.float32)
+    three, four = np.empty(_CHUNK, np.float32), np.empty(_CHUNK, np.float32)
+    for start in range(first, last, _CHUNK):
+        count = min(_CHUNK, last - start)
+        _uniforms(one[:count], two[:count], three[:count], four[:count], start, keys)
+        _write(one[:count], scale, out, start, size)
+        _write(two[:count], scale, out, quarter + start, size)
+        _write(three[:count], scale, out, 2 * quarter + start, size)
+        _write(four[:count], scale, out, 3 * quarter + start, size)
     return 0
+
+
+@njit(nogil=True, cache=True)
+def _write(part, scale, out, start, size):
+    """Turn uniforms to Gumbel draws and write them at ``start`` of all ``out``, as far as it goes."""
+    _to_gumbel(part)
+    length = out.shape[1]
+    done, count = 0, min(part.shape[0], size - start)
+    while done < count:
+        block, offset = (start + done) // length, (start + done) % length
+        fits = min(count - done, length - offset)
+        target, source = out[block], part[done : done + fits]
+        for index in range(fits):
+            target[offset + index] = source[index] * scale
+        done += fits

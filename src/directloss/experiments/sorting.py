@@ -223,8 +223,10 @@ class _Stack:
             config = self.config
             one = (config.samples, config.sequences, config.size, config.size)
             steps = max(1, 32_000 // math.prod(one))
-            each = [noise.sample((steps, *one), generator=generator) for generator in self.generators]
-            self.drawn = torch.stack(each, 2)
+            drawn = torch.empty(steps, config.samples, len(self.generators), *one[1:])
+            for index, generator in enumerate(self.generators):
+                noise.fill(drawn[:, :, index].flatten(0, 1), generator)
+            self.drawn = drawn
         now, self.drawn = self.drawn[0], self.drawn[1:]
         return now
 
