@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from directloss import costs, nets
     from directloss.epsilon import AdaptiveEpsilon
-    from directloss.estimators import DirectLoss, direct_loss, gumbel_sinkhorn
+    from directloss.estimators import DirectLoss, direct_loss, gumbel_neuralsort, gumbel_sinkhorn
+    from directloss.estimators.neuralsort import neuralsort
+    from directloss.estimators.relaxed_subset import relaxed_subset
     from directloss.estimators.sinkhorn import sinkhorn
     from directloss.noise import Gumbel, Logistic, Noise, Normal
     from directloss.structures import Choice, Matching, Structure, Subset
@@ -34,7 +36,10 @@ __all__ = [
     "DirectLoss",
     "direct_loss",
     "AdaptiveEpsilon",
+    "gumbel_neuralsort",
     "gumbel_sinkhorn",
+    "neuralsort",
+    "relaxed_subset",
     "sinkhorn",
     # task losses as linear costs, and the paper's nets
     "costs",
