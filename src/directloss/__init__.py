@@ -10,7 +10,9 @@ if TYPE_CHECKING:
     from directloss import costs, nets
     from directloss.auditor import Audit, audit
     from directloss.epsilon import AdaptiveEpsilon, suggest_epsilon
-    from directloss.estimators import DirectLoss, direct_loss, gumbel_sinkhorn
+    from directloss.estimators import DirectLoss, direct_loss, gumbel_neuralsort, gumbel_sinkhorn
+    from directloss.estimators.neuralsort import neuralsort
+    from directloss.estimators.relaxed_subset import relaxed_subset
     from directloss.estimators.sinkhorn import sinkhorn
     from directloss.expectations import exact
     from directloss.noise import Gumbel, Logistic, Noise, Normal
@@ -37,7 +39,10 @@ __all__ = [
     "direct_loss",
     "AdaptiveEpsilon",
     "suggest_epsilon",
+    "gumbel_neuralsort",
     "gumbel_sinkhorn",
+    "neuralsort",
+    "relaxed_subset",
     "sinkhorn",
     # what is right: exact values by enumeration, and estimators against them
     "Audit",

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from directloss import threads
+from directloss.estimators.checks import check_scores, over_temperature
 from directloss.noise import Gumbel, Noise, draw
 
 # Handing fewer exponentials than this to another thread costs more than it gains.
@@ -28,17 +29,10 @@ def sinkhorn(scores: Tensor, temperature: float = 1.0, iterations: int = 20) -> 
         temperature: towards 0 the result approaches the best matching.
         iterations: of normalising rows, then columns.
     """
-    _check_scores(scores)
-    if not 0 < temperature < float("inf"):
-        raise ValueError(f"temperature is {temperature}, expected a positive number")
+    _check_square(scores)
     if not isinstance(iterations, int) or iterations < 1:
         raise ValueError(f"iterations is {iterations!r}, expected a whole number, at least 1")
-    log_kernel = scores / temperature
-    if not torch.isfinite(log_kernel).all():
-        raise ValueError(
-            f"scores / temperature hold NaN or infinite entries in {scores.dtype}; give finite scores, "
-            "a higher temperature or a wider dtype"
-        )
+    log_kernel = over_temperature(scores, temperature)
     if scores.device.type == "cpu" and scores.dtype in (torch.float32, torch.float64) and scores.numel():
         normalized: Tensor = _Sinkhorn.apply(log_kernel, iterations)
         return normalized
@@ -69,17 +63,14 @@ def gumbel_sinkhorn(
         >>> relaxed.shape, torch.allclose(relaxed.sum(-2), torch.ones(2, 4, 3))
         (torch.Size([2, 4, 3, 3]), True)
     """
-    _check_scores(scores)
+    _check_square(scores)
     return sinkhorn(scores + noise_factor * draw(noise, samples, scores, generator), temperature, iterations)
 
 
-def _check_scores(scores: Tensor) -> None:
-    if not isinstance(scores, Tensor):
-        raise TypeError(f"scores: got {type(scores).__name__}, expected a torch.Tensor")
+def _check_square(scores: Tensor) -> None:
+    check_scores(scores)
     if scores.dim() < 2 or scores.shape[-1] != scores.shape[-2] or not scores.shape[-1]:
         raise ValueError(f"scores have shape {tuple(scores.shape)}, expected square matrices (..., n, n)")
-    if not scores.is_floating_point():
-        raise TypeError(f"scores are {scores.dtype}, expected a floating-point dtype: call .float() on them")
 
 
 def _sinkhorn_in_torch(log_kernel: Tensor, iterations: int) -> Tensor:
