@@ -1,11 +1,18 @@
 """One core for each test process: xdist already fills the machine, and results must not depend on the thread count."""
 
+import os
+from pathlib import Path
+
 import pytest
 import torch
 
 import directloss as dl
 
 torch.set_num_threads(1)
+
+# The published image files, where a machine has them beside the repository.
+if (shared := Path(__file__).parents[2] / "shared" / "data").is_dir():
+    os.environ.setdefault("DIRECTLOSS_DATA_DIR", str(shared))
 
 
 @pytest.fixture(autouse=True)

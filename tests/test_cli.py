@@ -158,7 +158,7 @@ BAD = {
     "sort --config broken.toml": "broken.toml is not valid TOML: Expected ']' at the end of a table declaration",
     "sort --colour red": "Unknown option: --colour",
     "sort everything": "everything",
-    "dance": 'Unknown command "dance". Available commands: results, sort',
+    "dance": 'Unknown command "dance". Available commands: results, data, sort',
     "results list": "no results at directloss.sqlite; run an experiment with --store directloss.sqlite first",
     "results export": "no results at directloss.sqlite",
     "results export --format xml": "--format is 'xml'; choose from csv, json",

@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from directloss import costs, nets
+    from directloss import costs, data, nets
     from directloss.auditor import Audit, audit
     from directloss.epsilon import AdaptiveEpsilon, suggest_epsilon
     from directloss.estimators import DirectLoss, direct_loss, gumbel_neuralsort, gumbel_sinkhorn
@@ -48,9 +48,10 @@ __all__ = [
     "Audit",
     "audit",
     "exact",
-    # task losses as linear costs, and the paper's nets
+    # task losses as linear costs, the paper's nets, and image data sets
     "costs",
     "nets",
+    "data",
     # settings
     "get_num_threads",
     "set_num_threads",
@@ -62,7 +63,7 @@ _MODULES = ("structures", "noise", "estimators", "epsilon", "expectations", "aud
 
 def __getattr__(name: str) -> Any:
     if name in __all__:
-        if name in ("costs", "nets"):
+        if name in ("costs", "nets", "data"):
             return import_module(f"directloss.{name}")
         for module in map(import_module, (f"directloss.{module}" for module in _MODULES)):
             if hasattr(module, name):

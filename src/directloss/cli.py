@@ -19,8 +19,11 @@ app = App(
 )
 results = App(name="results", help="List, export or delete saved results.")
 app.command(results)
+data = App(name="data", help="List, download or check the image data sets.")
+app.command(data)
 
 StorePath = Annotated[Path, Parameter(help="Results file.")]
+DataDir = Annotated[Path | None, Parameter(help="Default $DIRECTLOSS_DATA_DIR, then ~/.cache/directloss.")]
 
 
 @app.command
@@ -151,6 +154,30 @@ def delete(
     from directloss.experiments import results_command
 
     results_command.delete(store, key)
+
+
+@data.command(name="list")
+def list_data(*, data_dir: DataDir = None) -> None:
+    """Show the data sets, and which of them are there."""
+    from directloss.data import command
+
+    command.show(data_dir)
+
+
+@data.command
+def fetch(*names: Annotated[str, Parameter(help="Data sets, or all.")], data_dir: DataDir = None) -> None:
+    """Make data sets ready: download what is missing, check it, decode it."""
+    from directloss.data import command
+
+    command.fetch(names, data_dir)
+
+
+@data.command
+def verify(*names: Annotated[str, Parameter(help="Data sets; all without it.")], data_dir: DataDir = None) -> None:
+    """Compare every file that is there with its published checksum."""
+    from directloss.data import command
+
+    command.verify(names, data_dir)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
