@@ -5,10 +5,10 @@ export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 BIN := .venv/bin
 
-.PHONY: help demo test check format fuzz bench clean
+.PHONY: help demo test test-browser check format fuzz bench clean
 
 help:  ## list the targets
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
 
 # Most of what is installed is never imported: no need to byte-compile it first.
 INSTALL := $(BIN)/pip install --quiet --no-compile --editable
@@ -26,11 +26,20 @@ INSTALL := $(BIN)/pip install --quiet --no-compile --editable
 	$(INSTALL) '.[bench]'
 	touch $@
 
+.venv/browser: .venv/dev
+	$(INSTALL) '.[browser]'
+	touch $@
+
 demo: .venv/core  ## train something small and real, and show a table
 	$(BIN)/directloss sort --recipe best --sizes 10,40,100 --methods direct0,dsl --repetitions 8 --jobs 2 --store demo.sqlite --output demo
 
 test: .venv/dev  ## the test suite, doctests included
 	$(BIN)/python -m pytest -n 2
+
+test-browser: .venv/browser  ## the report's playground, in headless Chromium
+	@command -v chromium >/dev/null && command -v chromedriver >/dev/null || \
+		{ echo "no Chromium here: install Debian's chromium and chromium-driver" >&2; exit 1; }
+	$(BIN)/python -m pytest tests/browser
 
 check: .venv/dev  ## ruff and mypy
 	$(BIN)/ruff check .
