@@ -1,6 +1,6 @@
 """The pair of matchings behind one gradient, against SciPy, lapx and Sinkhorn, side by side in one process.
 
-    python benchmarks/matching.py [--sizes 10,100] [--unrelated] [--markdown FILE]
+    python benchmarks/matching.py [--sizes 10,100] [--unrelated] [--markdown FILE] [--store FILE]
 
 Ours solves scores and scores + eps * cost as `Matching().solve_along(scores, cost, (0, eps))`. SciPy solves the two
 in a loop over instances, lapx in two calls of its batch solver (the faster of two), Sinkhorn runs 20 log-space
@@ -10,7 +10,6 @@ several runs, every ratio is theirs over ours, and ours is checked against SciPy
 
 import argparse
 import math
-import subprocess
 import time
 import tracemalloc
 from collections.abc import Callable
@@ -23,6 +22,7 @@ from scipy.optimize import linear_sum_assignment
 
 import directloss as dl
 from directloss.experiments.summary import machine, markdown
+from directloss.runs import Store, code_version
 
 SIZES = (5, 10, 25, 40, 60, 100, 200, 500)
 KINDS = ("uniform", "easy", "sorting", "sorting+noise")
@@ -140,8 +140,9 @@ def main() -> None:
     parser.add_argument("--unrelated", action="store_true", help="costs that have nothing to do with the scores")
     parser.add_argument("--seconds", type=float, default=0.3, help="for each measurement")
     parser.add_argument("--markdown", type=Path, help="also write the tables to this file")
+    parser.add_argument("--store", type=Path, help="also save the means in this results file, for the report")
     options = parser.parse_args()
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
+    commit = code_version()
     lines = []
     means = []
     print(f"commit {commit}, {machine()}, scores float32, lapx {lap.__version__}")
@@ -159,6 +160,10 @@ def main() -> None:
         ratios = [cell["scipy"] for cell in cells]
         mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
         means.append([str(size), f"{mean:.1f}", f"{min(ratios):.1f}"])
+        if options.store:
+            config = {"benchmark": "matching", "size": size, "commit": commit, "seed": size}
+            config |= {"unrelated": options.unrelated, "spread": "best of several runs of each kind, one process"}
+            Store(options.store).add("speed", config, [(0, {"scipy_mean": mean, "scipy_least": min(ratios)})])
         print(f"d={size}: over SciPy {mean:.1f} in the geometric mean, {min(ratios):.1f} at least", flush=True)
     copies = memory_copies()
     print(f"memory of a dense pair: {copies:.2f} copies of the batch")

@@ -1,6 +1,6 @@
 """Seconds for each epoch and repetition of the sorting experiment: ours against a plain step and Gumbel-Sinkhorn.
 
-    python benchmarks/sorting.py [--sizes 10,40,100] [--epochs 60] [--threads 2] [--markdown FILE]
+    python benchmarks/sorting.py [--sizes 10,40,100] [--epochs 60] [--threads 2] [--markdown FILE] [--store FILE]
 
 All train the paper's recipe (ten sequences, five noise samples, both solves) in one process. *ours*: repetitions
 stacked, as `directloss sort` trains them. *plain*: one repetition, `torch.nn` modules, SciPy in a loop over the
@@ -9,7 +9,6 @@ warm-up of as many, so that the matrices are those of training and not of its st
 """
 
 import argparse
-import subprocess
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +21,7 @@ from torch import nn
 import directloss as dl
 from directloss.experiments.sorting import Config, paper, train
 from directloss.experiments.summary import TABLE_2, machine, markdown
+from directloss.runs import Store, code_version
 
 
 def stacked_seconds(config: Config, epochs: int) -> float:
@@ -74,11 +74,11 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=60)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--markdown", type=Path, help="also write the table to this file")
+    parser.add_argument("--store", type=Path, help="also save the rows in this results file, for the report")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     dl.set_num_threads(options.threads)
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
-    facts = f"commit {commit}, {machine()}, {options.threads} threads, {options.epochs} epochs"
+    facts = f"commit {code_version()}, {machine()}, {options.threads} threads, {options.epochs} epochs"
     print(facts)
     header = ["d", "ours, ms", "plain, ms", "plain / ours", "Sinkhorn, ms", "Sinkhorn / ours", "paper, ms (K80)"]
     lines = []
@@ -92,6 +92,11 @@ def main() -> None:
         last = f"{1e3 * theirs:.0f}" if theirs else "-"
         lines.append([str(size), milliseconds[0], milliseconds[1], ratios[0], milliseconds[2], ratios[1], last])
         print(dict(zip(header, lines[-1], strict=True)), flush=True)
+        if options.store:
+            config = {"benchmark": "sorting", "size": size, "commit": code_version(), "seed": 0}
+            config["spread"] = f"mean of {options.epochs} epochs, {options.threads} threads, one process"
+            result = {"ours_ms": 1e3 * ours, "plain_ms": 1e3 * plain, "sinkhorn_ms": 1e3 * sinkhorn}
+            Store(options.store).add("speed", config, [(0, result)])
     if options.markdown:
         options.markdown.write_text(f"{facts}\n\n{markdown(header, lines)}")
 

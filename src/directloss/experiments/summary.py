@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+NAMES = {"direct0": "direct, σ = 0", "direct1": "direct, σ = 1", "dsl": "DSL", "gumbel-sinkhorn": "Gumbel-Sinkhorn"}
 # Table 1: perfectly sorted test sequences, share of misplaced entries with its standard deviation; all in percent.
 TABLE_1: dict[str, dict[int, tuple[float, float, float]]] = {
     "direct0": {

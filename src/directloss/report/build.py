@@ -23,10 +23,10 @@ Rows = list[dict[str, Any]]
 
 @dataclass(frozen=True)
 class Cell:
-    """One number of a table: what is shown large, what is shown small below it."""
+    """One number of a table: what is shown large, and the lines shown small below it."""
 
     main: str
-    small: str = ""
+    small: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,8 @@ def sorting_section(rows: dict[str, Rows]) -> Section:
         body = [
             (f"d = {size}", [_sorting_cell(lines.get((name, size)), name, size) for name in methods]) for size in sizes
         ]
-        tables.append(Table(f"Recipe {recipe}, seed {seed}: perfectly sorted test sequences, %", methods, body))
+        caption = f"Recipe {recipe}, seed {seed}: perfectly sorted test sequences, %"
+        tables.append(Table(caption, [summary.NAMES[name] for name in methods], body))
         for name in methods:
             mine = [row for row in group if row["method"] == name]
             sources.append(
@@ -141,61 +142,58 @@ def _sorting_cell(line: dict[str, Any] | None, method: str, size: int) -> Cell:
     theirs = summary.TABLE_1.get(method, {}).get(size)
     paper = f"paper {theirs[0]:g}" if theirs else "not in the paper"
     if line is None:
-        return Cell("-", paper)
+        return Cell("-", [paper])
     low, high = summary.wilson(round(line["perfect"] * line["repetitions"] / 100), line["repetitions"])
     return Cell(
         f"{line['perfect']:.1f}",
-        f"{100 * low:.1f}–{100 * high:.1f} of {line['repetitions']}; misplaced {line['wrong_mean']:.2f} %; {paper}",
+        [
+            paper,
+            f"{100 * low:.1f}–{100 * high:.1f}, n = {line['repetitions']}",
+            f"misplaced {line['wrong_mean']:.2f} %",
+        ],
     )
 
 
 def speed_section(rows: dict[str, Rows]) -> Section:
     """Table 2 and the solvers' ratios, from the benchmarks."""
-    training = [row for row in rows["speed"] if row["benchmark"] == "sorting"]
-    solvers = [row for row in rows["speed"] if row["benchmark"] == "matching"]
+    training = sorted((row for row in rows["speed"] if row["benchmark"] == "sorting"), key=lambda row: row["size"])
+    solvers = sorted((row for row in rows["speed"] if row["benchmark"] == "matching"), key=lambda row: row["size"])
     tables, sources = [], []
     if training:
         body = [
             (
                 f"d = {row['size']}",
                 [
+                    Cell(f"{row['ours_ms']:.2f}", _their_time("dsl", row["size"])),
                     Cell(
-                        f"{row['ours_ms']:.2f}",
-                        f"paper {1e3 * summary.TABLE_2['dsl'][row['size']]:.0f} (K80)"
-                        if row["size"] in summary.TABLE_2["dsl"]
-                        else "",
+                        f"{row['sinkhorn_ms']:.1f}",
+                        [
+                            f"{row['sinkhorn_ms'] / row['ours_ms']:.1f} × our DSL",
+                            *_their_time("gumbel-sinkhorn", row["size"]),
+                        ],
                     ),
-                    Cell(f"{row['sinkhorn_ms']:.1f}", f"{row['sinkhorn_ms'] / row['ours_ms']:.1f} × ours"),
-                    Cell(f"{row['plain_ms']:.1f}", f"{row['plain_ms'] / row['ours_ms']:.1f} × ours"),
+                    Cell(f"{row['plain_ms']:.1f}", [f"{row['plain_ms'] / row['ours_ms']:.1f} × our DSL"]),
                 ],
             )
-            for row in sorted(training, key=lambda row: row["size"])
+            for row in training
         ]
         header = ("DSL, ours", "Gumbel-Sinkhorn, ours", "DSL, plain step with SciPy")
-        tables.append(Table("Table 2: milliseconds for one epoch of one repetition, two threads", header, body))
-        sources.append(
-            Source(
-                "table 2",
-                "python benchmarks/sorting.py --store STORE",
-                "0",
-                _list(r["commit"] for r in training),
-                "one process, side by side",
-            )
-        )
+        tables.append(Table("Milliseconds for one epoch of one repetition", header, body))
     if solvers:
         body = [
-            (f"d = {row['size']}", [Cell(f"{row['mean']:.1f}", f"least {row['least']:.1f}")])
-            for row in sorted(solvers, key=lambda row: row["size"])
+            (f"d = {row['size']}", [Cell(f"{row['scipy_mean']:.1f}", [f"least {row['scipy_least']:.1f}"])])
+            for row in solvers
         ]
-        caption = "Two SciPy solves over ours, geometric mean over eight kinds of work, one thread"
+        caption = "Two SciPy solves over our pair, geometric mean over eight kinds of work, one thread"
         tables.append(Table(caption, ("SciPy / ours",), body))
+    for row in (*training, *solvers):
         sources.append(
             Source(
-                "solvers",
-                "python benchmarks/matching.py --store STORE",
-                "d",
-                _list(r["commit"] for r in solvers),
-                "least of the eight kinds below each mean",
+                f"{row['benchmark']}, d = {row['size']}",
+                f"python benchmarks/{row['benchmark']}.py --sizes {row['size']} --store STORE",
+                str(row["seed"]),
+                row["commit"],
+                row["spread"],
             )
         )
     return Section(
@@ -207,6 +205,11 @@ def speed_section(rows: dict[str, Rows]) -> Section:
         tables,
         sources=sources,
     )
+
+
+def _their_time(method: str, size: int) -> list[str]:
+    seconds = summary.TABLE_2[method].get(size)
+    return [f"paper {1e3 * seconds:.0f} (K80)"] if seconds else []
 
 
 def neighbors_section(rows: dict[str, Rows]) -> Section:
@@ -286,7 +289,7 @@ def audit_section(rows: dict[str, Rows]) -> Section:
         body = [
             (
                 f"{slope['target']}, σ = {slope['scale']:g}, {slope['rule']}",
-                [Cell(f"{slope['slope']:.2f}", f"± {slope['error']:.2f}")],
+                [Cell(f"{slope['slope']:.2f}", [f"± {slope['error']:.2f}"])],
             )
             for slope in slopes
         ]
