@@ -158,7 +158,7 @@ def speed_section(rows: dict[str, Rows]) -> Section:
     """Table 2 and the solvers' ratios, from the benchmarks."""
     training = sorted((row for row in rows["speed"] if row["benchmark"] == "sorting"), key=lambda row: row["size"])
     solvers = sorted((row for row in rows["speed"] if row["benchmark"] == "matching"), key=lambda row: row["size"])
-    tables, sources = [], []
+    tables = []
     if training:
         body = [
             (
@@ -186,16 +186,16 @@ def speed_section(rows: dict[str, Rows]) -> Section:
         ]
         caption = "Two SciPy solves over our pair, geometric mean over eight kinds of work, one thread"
         tables.append(Table(caption, ("SciPy / ours",), body))
-    for row in (*training, *solvers):
-        sources.append(
-            Source(
-                f"{row['benchmark']}, d = {row['size']}",
-                f"python benchmarks/{row['benchmark']}.py --sizes {row['size']} --store STORE",
-                str(row["seed"]),
-                row["commit"],
-                row["spread"],
-            )
+    sources = [
+        Source(
+            f"{row['benchmark']}, d = {row['size']}",
+            f"python benchmarks/{row['benchmark']}.py --sizes {row['size']} --store STORE",
+            str(row["seed"]),
+            row["commit"],
+            row["spread"],
         )
+        for row in (*training, *solvers)
+    ]
     return Section(
         "speed",
         "Table 2: speed",
