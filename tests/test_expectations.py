@@ -1,6 +1,7 @@
 """Exact values are those of closed forms and of other estimators, within the errors that they state."""
 
 import math
+import re
 from functools import cache
 
 import pytest
@@ -344,9 +345,8 @@ REFUSED = {
 
 @pytest.mark.parametrize("message", REFUSED)
 def test_bad_input_is_refused(message):
-    with pytest.raises((ValueError, TypeError, NotImplementedError)) as refused:
+    with pytest.raises((ValueError, TypeError, NotImplementedError), match=re.escape(message)):
         REFUSED[message]()
-    assert message in str(refused.value)
 
 
 @pytest.mark.xfail(strict=True, reason="NaN costs give NaN; the estimators refuse them")
