@@ -8,6 +8,7 @@ import os
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from importlib.resources import files
@@ -73,8 +74,9 @@ def build(store: Path, output: Path) -> None:
     if os.path.exists(output) and os.path.exists(store) and os.path.samefile(output, store):
         raise UserError(f"--output {output} is the store itself; give another file, e.g. report.html")
     rows: dict[str, Rows] = defaultdict(list)
-    for row in Store(store, create=False).rows():
-        rows[row["experiment"]].append(row)
+    with closing(Store(store, create=False)) as saved:
+        for row in saved.rows():
+            rows[row["experiment"]].append(row)
     if not rows:
         raise UserError(f"{store} holds no results yet; run an experiment with --store {store}")
     sections = [make(rows) for make in SECTIONS]
@@ -93,6 +95,7 @@ def render(sections: Sequence[Section]) -> str:
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,
+        keep_trailing_newline=True,
         undefined=jinja2.StrictUndefined,
     )
     environment.filters["inline"] = lambda name: here.joinpath(name).read_text(encoding="utf-8")
