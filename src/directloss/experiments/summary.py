@@ -8,7 +8,15 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-NAMES = {"direct0": "direct, σ = 0", "direct1": "direct, σ = 1", "dsl": "DSL", "gumbel-sinkhorn": "Gumbel-Sinkhorn"}
+NAMES = {
+    "direct0": "direct, σ = 0",
+    "direct1": "direct, σ = 1",
+    "dsl": "DSL",
+    "gumbel-sinkhorn": "Gumbel-Sinkhorn",
+    "neuralsort": "NeuralSort",
+    "neuralsort-stochastic": "NeuralSort, stochastic",
+    "relaxsubsample": "RelaxSubSample",
+}
 # Table 1: perfectly sorted test sequences, share of misplaced entries with its standard deviation; all in percent.
 TABLE_1: dict[str, dict[int, tuple[float, float, float]]] = {
     "direct0": {

@@ -17,7 +17,16 @@ from typing import TYPE_CHECKING, Any
 
 from directloss import __version__
 from directloss.errors import UserError
-from directloss.experiments import audit_command, distribution, dynamics, figures, sorting, summary
+from directloss.experiments import (
+    audit_command,
+    distribution,
+    dynamics,
+    figures,
+    knn_command,
+    neighbors,
+    sorting,
+    summary,
+)
 from directloss.files import write_atomically
 from directloss.runs import Store, code_version, config_hash
 
@@ -263,12 +272,58 @@ def _their_time(method: str, size: int) -> list[str]:
 
 
 def neighbors_section(rows: dict[str, Rows]) -> Section:
-    """Tables 3 and 4."""
+    """Tables 3 and 4 and the learning curves, for each data set and seed."""
+    groups: dict[tuple[str, int], Rows] = defaultdict(list)
+    for row in rows["neighbors"]:
+        groups[row["data"], row["seed"]].append(row)
+    tables, drawn, sources = [], [], []
+    for (data, seed), group in sorted(groups.items()):
+        counts = sorted({row["k"] for row in group})
+        cells = {(row["method"], row["k"]): row for row in group}
+        body = [
+            (summary.NAMES[method], [_neighbors_cell(cells.get((method, k)), data, method, k) for k in counts])
+            for method in neighbors.METHODS
+            if any((method, k) in cells for k in counts)
+        ]
+        tables.append(Table(f"{data}, seed {seed}: test accuracy, %", [f"k = {k}" for k in counts], body))
+        drawn.append((figures.to_inline_svg(knn_command.draw(group)), f"Learning curves: {data}, seed {seed}"))
+        sources += [
+            Source(
+                f"{data}, {row['method']}, k = {row['k']}",
+                f"directloss knn --data {data} --k {row['k']} --methods {row['method']} --net {row['net']} "
+                f"--recipe {row['recipe']} --epochs {row['epochs']} --seed {seed}",
+                str(seed),
+                row["code"],
+                f"one training; {row['best_epoch']} of {row['epochs']} epochs chosen by validation",
+            )
+            for row in group
+        ]
     return Section(
         "neighbors",
         "Tables 3 and 4: k nearest neighbours",
-        "An embedding is learned so that the k nearest neighbours of an image carry its label.",
+        "An embedding is learned so that the k nearest neighbours of an image carry its label. In each cell: the test "
+        "accuracy by majority vote over the training images, the paper's, and what training took.",
         "directloss knn --data mnist --k 1,3,5,9",
+        tables,
+        drawn,
+        sources,
+    )
+
+
+def _neighbors_cell(row: dict[str, Any] | None, data: str, method: str, k: int) -> Cell:
+    theirs = summary.TABLE_3.get(data, {}).get(method, {}).get(k)
+    paper = f"paper {theirs:g}" if theirs else "not in the paper"
+    if row is None:
+        return Cell("-", [paper])
+    net = row["net"] + (f"-{row['width']}" if row["net"] == "resnet9" else "")
+    minutes = row["seconds_per_epoch"] * row["epochs"] / 60
+    return Cell(
+        f"{row['accuracy']:.2f}",
+        [
+            paper,
+            f"{net}, {row['epochs']} epochs, {minutes:.0f} min",
+            f"{1e3 * row['seconds_per_query']:.2f} ms a query",
+        ],
     )
 
 
