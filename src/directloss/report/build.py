@@ -273,11 +273,11 @@ def _their_time(method: str, size: int) -> list[str]:
 
 def neighbors_section(rows: dict[str, Rows]) -> Section:
     """Tables 3 and 4 and the learning curves, for each data set and seed."""
-    groups: dict[tuple[str, int], Rows] = defaultdict(list)
-    for row in rows["neighbors"]:
-        groups[row["data"], row["seed"]].append(row)
+    groups: dict[tuple[str, str, int], Rows] = defaultdict(list)
+    for row in sorted(rows["neighbors"], key=lambda row: row["epochs"]):  # of one cell, the longest training is shown
+        groups[row["data"], row["recipe"], row["seed"]].append(row)
     tables, drawn, sources = [], [], []
-    for (data, seed), group in sorted(groups.items()):
+    for (data, recipe, seed), group in sorted(groups.items()):
         counts = sorted({row["k"] for row in group})
         cells = {(row["method"], row["k"]): row for row in group}
         body = [
@@ -285,8 +285,12 @@ def neighbors_section(rows: dict[str, Rows]) -> Section:
             for method in neighbors.METHODS
             if any((method, k) in cells for k in counts)
         ]
-        tables.append(Table(f"{data}, seed {seed}: test accuracy, %", [f"k = {k}" for k in counts], body))
-        drawn.append((figures.to_inline_svg(knn_command.draw(group)), f"Learning curves: {data}, seed {seed}"))
+        tables.append(
+            Table(f"{data}, recipe {recipe}, seed {seed}: test accuracy, %", [f"k = {k}" for k in counts], body)
+        )
+        drawn.append(
+            (figures.to_inline_svg(knn_command.draw(group)), f"Learning curves: {data}, recipe {recipe}, seed {seed}")
+        )
         sources += [
             Source(
                 f"{data}, {row['method']}, k = {row['k']}",
