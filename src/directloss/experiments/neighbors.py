@@ -113,7 +113,7 @@ def best(data: str, method: str, k: int, net: str, seed: int) -> Config:
         epochs=epochs,
         candidates=500,
         queries=0,
-        augment="shift" if data in ("mnist", "digits") else "shift-flip",
+        augment={"digits": "none", "mnist": "shift"}.get(data, "shift-flip"),
         weight_decay=0.0 if net == "lenet" else 5e-4,
         decay=True,
         sparse=direct and net == "lenet",

@@ -1,0 +1,258 @@
+"""The nearest-neighbour experiment: each method end to end, exact resume, sparse steps, two processes, bad input."""
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+import torch
+
+import directloss as dl
+from directloss.cli import main
+from directloss.errors import UserError
+from directloss.experiments import knn_command, neighbors
+from directloss.experiments.neighbors import METHODS, Images, Training, best, paper, train
+from directloss.experiments.parallel import Ranks
+
+
+@pytest.fixture(scope="module")
+def images():
+    return Images(dl.data.load("digits"), 200)
+
+
+def small(method: str = "direct0", **changes) -> neighbors.Config:
+    config = best("digits", method, 3, "resnet9", 0)
+    return replace(config, **{"width": 4, "epochs": 2, "candidates": 200, "validation": 200, **changes})
+
+
+@pytest.fixture
+def without_statistics(monkeypatch):
+    """A net whose embedding of an image does not depend on the others."""
+    monkeypatch.setitem(
+        dl.nets.IMAGE_NETS,
+        "resnet9",
+        lambda channels, size, width, generator: dl.nets.ResNet9(channels, width, "group", generator=generator),
+    )
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("recipe", [best, paper])
+def test_every_method_learns_something(method, recipe, images, tmp_path):
+    config = recipe("digits", method, 3, "resnet9", 0)
+    config = replace(config, width=4, epochs=3, validation=200, candidates=200, queries=min(config.queries, 50))
+    if recipe is paper and config.optimizer == "sgd":
+        config = replace(config, learning_rate=0.03)
+    result = train(config, images, tmp_path / "checkpoint.pt")
+    assert result["accuracy"] > 60  # by chance, 10
+    assert len(result["curve"]) == 3
+    assert result["best_epoch"] in (1, 2, 3)
+    assert (result["sigma"] > 0) == (method in ("direct1", "dsl"))
+
+
+@pytest.mark.parametrize("method", ["dsl", "neuralsort-stochastic"])
+def test_a_killed_run_goes_on_exactly(method, images, tmp_path):
+    config = small(method, epochs=3)
+    whole = train(config, images, tmp_path / "whole.pt")
+
+    class KilledError(Exception):
+        pass
+
+    def die(point):
+        if point["epoch"] == 2:
+            raise KilledError
+
+    with pytest.raises(KilledError):
+        train(config, images, tmp_path / "parts.pt", on_epoch=die)
+    rest = train(config, images, tmp_path / "parts.pt")
+    timed = ("seconds", "seconds_per_query", "seconds_per_epoch")
+    for one, two in zip(whole["curve"], rest["curve"], strict=True):
+        assert {k: v for k, v in one.items() if k not in timed} == {k: v for k, v in two.items() if k not in timed}
+    assert whole["accuracy"] == rest["accuracy"]
+
+
+def test_a_sparse_backward_pass_gives_the_same_gradients(images, without_statistics):
+    gradients = []
+    for sparse in (False, True):
+        training = Training(small(sparse=sparse, sides="one", epsilon=-0.05), images, Ranks())
+        training.optimizer = torch.optim.SGD(training.net.parameters(), lr=0.0)
+        batch = torch.arange(200)
+        seen = training._step(batch, batch[:0])
+        gradients.append([parameter.grad.clone() for parameter in training.net.parameters()])
+    assert 0 < seen["active"] < 1
+    for dense, sparse in zip(*gradients, strict=True):
+        torch.testing.assert_close(dense, sparse, rtol=1e-4, atol=1e-6)
+
+
+def test_queries_and_candidates_of_a_batch_are_apart(images):
+    training = Training(small(queries=50), images, Ranks())
+    seen = []
+    for candidates, queries in training._batches():
+        assert len(queries) == 50
+        assert not set(candidates.tolist()) & set(queries.tolist())
+        seen += candidates.tolist()
+    assert len(set(seen)) == len(seen) > 0.8 * len(images.train)
+
+
+def test_the_validation_images_are_not_trained_on(images):
+    assert len(images.train) + len(images.held) == 1442
+    rows = {image.numpy().tobytes() for image in images.train}
+    assert sum(image.numpy().tobytes() in rows for image in images.held) < 3  # digits has few exact copies
+
+
+def test_accuracy_is_a_majority_vote_with_the_nearer_first(images):
+    class Net(torch.nn.Module):
+        def forward(self, x):
+            return x.flatten(1)
+
+    inputs = images.normalize(images.test[:100]).flatten(1)
+    bank = images.normalize(images.train).flatten(1)
+    right = 0
+    for query, truth in zip(inputs, images.test_labels, strict=False):
+        nearest = images.train_labels[(bank - query).norm(dim=1).argsort()[:4]].tolist()
+        right += max(nearest, key=lambda label: (nearest.count(label), -nearest.index(label))) == truth
+    found = neighbors.accuracy(Net(), 4, images, images.test[:100], images.test_labels[:100])
+    assert found == pytest.approx(right / 100)
+
+
+@pytest.mark.parametrize("kind", ["shift", "shift-flip"])
+def test_images_are_moved_by_two_pixels_at_most(kind):
+    image = torch.zeros(50, 1, 9, 9, dtype=torch.uint8)
+    image[:, :, 4, 3] = 7
+    moved = neighbors._augment(image, kind, torch.Generator().manual_seed(0))
+    places = {tuple(place[1:]) for place in moved[:, 0].nonzero().tolist()}
+    assert len(moved[:, 0].nonzero()) == 50
+    assert {row for row, _ in places} == {2, 3, 4, 5, 6}
+    assert {column for _, column in places} == ({1, 2, 3, 4, 5} if kind == "shift" else {1, 2, 3, 4, 5, 6, 7})
+
+
+SCRIPT = """
+import sys, torch
+from dataclasses import replace
+from pathlib import Path
+import directloss as dl
+from directloss.experiments.neighbors import Images, Training, best, train
+from directloss.experiments.parallel import Ranks
+torch.set_num_threads(1)
+ranks = Ranks.join()
+images = Images(dl.data.load("digits"), 200)
+config = replace(best("digits", sys.argv[1], 3, "resnet9", 0), width=4, epochs=2, candidates=200, validation=200)
+result = train(config, images, Path(sys.argv[2]) / "checkpoint.pt", ranks)
+training = Training(config, images, ranks)
+training.run_epoch()
+total = sum(p.double().sum().item() for p in training.net.parameters())
+scale = sum(p.double().sum().item() for p in training.scale_net.parameters())
+(Path(sys.argv[2]) / f"{ranks.index}.txt").write_text(f"{ranks.count} {total!r} {scale!r} {result.get('accuracy')}")
+ranks.leave()
+"""
+
+
+@pytest.mark.parametrize("method", ["dsl", "neuralsort"])
+def test_two_processes_train_together(method, tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    launch = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "0"]
+    launch += ["--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0", str(script), method, str(tmp_path)]
+    done = subprocess.run(launch, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    first, second = ((tmp_path / f"{rank}.txt").read_text().split() for rank in (0, 1))
+    assert first[0] == second[0] == "2"
+    assert first[1:3] == second[1:3]  # the same net on both
+    assert float(first[3]) > 60
+    assert second[3] == "None"
+
+
+def test_two_processes_compute_the_gradient_of_one(images, without_statistics, monkeypatch):
+    """What the ranks of a batch contribute adds up to the gradient of the whole batch."""
+    config = small(augment="none", sparse=True)
+    training = Training(config, images, Ranks())
+    batch = torch.arange(200)
+    inputs, labels = images.normalize(images.train[batch]), images.train_labels[batch]
+    with torch.no_grad():
+        embedded = training.net(inputs)
+    whole = embedded.clone().requires_grad_()
+    training._loss(whole, labels, 200, inputs)[0].backward()
+    total = torch.zeros_like(whole)
+    for index in (0, 1):
+        part = embedded.clone().requires_grad_()
+        own = slice(100 * index, 100 * (index + 1))
+
+        class Half(Ranks):
+            def gather(self, rows, part=part):
+                return part
+
+            def gather_labels(self, rows):
+                return labels
+
+        training.ranks = Half(index, 2)
+        training._loss(part[own], labels[own], 100, inputs[own])[0].backward()
+        total += part.grad
+    torch.testing.assert_close(total, whole.grad, rtol=1e-5, atol=1e-8)
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+QUICK = "knn --data digits --k 3 --epochs 1 --width 4 --candidates 200"
+
+
+def test_the_command_prints_a_table_and_resumes(folder, capsys, monkeypatch):
+    main([*QUICK.split(), "--methods", "direct0,neuralsort", "--output", "out"])
+    printed = capsys.readouterr().out
+    assert "neuralsort" in printed
+    assert sorted(path.name for path in (folder / "out").iterdir()) == [
+        "curves.csv",
+        "curves.png",
+        "curves.svg",
+        "rows.csv",
+        "table.md",
+    ]
+    monkeypatch.setattr(neighbors, "train", None)  # a second call has nothing left to train
+    main([*QUICK.split(), "--methods", "direct0,neuralsort", "--json"])
+    rows = json.loads(capsys.readouterr().out)
+    assert [tuple(row) for row in rows] == [knn_command.KEYS] * 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("--data nowhere", "--data has 'nowhere'; choose from"),
+        ("--methods sgd", "--methods has 'sgd'; choose from direct0"),
+        ("--net vgg", "--net has 'vgg'; choose from lenet"),
+        ("--recipe mine", "--recipe has 'mine'; choose from paper, best"),
+        ("--k 0", "--k has 0"),
+        ("--k 200", "--k has 200, but a batch has 200 candidates; expected 1 to 199"),
+        ("--k x", "--k has 'x'; expected whole numbers"),
+        ("--epochs 0", "--epochs is 0; expected at least 1"),
+        ("--epsilon 0", "--epsilon is 0"),
+        ("--threads 0", "--threads is 0"),
+    ],
+)
+def test_bad_options_are_one_line(folder, capsys, arguments, message):
+    with pytest.raises(SystemExit) as stopped:
+        given = dict(zip(QUICK.split()[1::2], QUICK.split()[2::2], strict=True))
+        option, value = arguments.split()
+        main(["knn", *(f"{name}={given[name]}" for name in given if name != option), f"{option}={value}"])
+    printed = capsys.readouterr()
+    assert stopped.value.code == 2
+    assert message in printed.err
+    assert printed.err.count("\n") == 1
+    assert list(folder.iterdir()) == []
+
+
+def test_a_checkpoint_of_another_configuration_is_refused(images, tmp_path):
+    train(small(epochs=1), images, tmp_path / "checkpoint.pt")
+    before = (tmp_path / "checkpoint.pt").read_bytes()
+    with pytest.raises(UserError, match="checkpoint of another configuration"):
+        train(small(epochs=1, k=4), images, tmp_path / "checkpoint.pt")
+    assert (tmp_path / "checkpoint.pt").read_bytes() == before
+
+
+@pytest.mark.parametrize("content", [b"", b"not a checkpoint", b"\x80\x04cos\nsystem\n(S'true'\ntR."])
+def test_a_broken_or_evil_checkpoint_is_refused(content, images, tmp_path):
+    (tmp_path / "checkpoint.pt").write_bytes(content)
+    with pytest.raises(UserError, match="is no checkpoint"):
+        train(small(epochs=1), images, tmp_path / "checkpoint.pt")

@@ -1,0 +1,215 @@
+"""Neighbours: distances and their gradients, the loss against enumeration, and the scikit-learn estimator."""
+
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from sklearn.base import clone
+from sklearn.datasets import load_digits, load_iris
+from sklearn.model_selection import GridSearchCV, train_test_split
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import estimator_checks_generator
+
+import directloss as dl
+from directloss.neighbors import distance, negative_distance, without_diagonal
+
+
+def embeddings(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0], ids=["dense", "sparse"])
+def test_distances_and_their_gradients_are_those_of_the_norm(share, monkeypatch):
+    monkeypatch.setattr(distance, "_SPARSE", share)
+    queries, candidates = embeddings(5, 3).requires_grad_(), embeddings(7, 3, seed=1).requires_grad_()
+    assert torch.autograd.gradcheck(negative_distance, (queries, candidates))
+    plain = -(queries[:, None] - candidates).norm(dim=-1)
+    torch.testing.assert_close(negative_distance(queries, candidates), plain)
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0], ids=["dense", "sparse"])
+def test_coinciding_embeddings_have_no_gradient(share, monkeypatch):
+    monkeypatch.setattr(distance, "_SPARSE", share)
+    point = torch.zeros(2, 3, requires_grad=True)
+    negative_distance(point, point).sum().backward()
+    assert (point.grad == 0).all()
+
+
+def test_the_diagonal_is_left_out():
+    square = torch.arange(16.0).reshape(4, 4)
+    rows = [[value for column, value in enumerate(row) if column != index] for index, row in enumerate(square.tolist())]
+    assert without_diagonal(square).tolist() == rows
+
+
+def test_the_loss_is_the_share_of_wrong_labels_among_the_nearest():
+    x, labels = embeddings(12, 2), torch.arange(12) % 3
+    expected = []
+    for query in range(12):
+        order = [i for i in (x - x[query]).norm(dim=1).argsort().tolist() if i != query][:4]
+        expected.append(sum(int(labels[i] != labels[query]) for i in order) / 4)
+    assert dl.NeighborLoss(4)(x, labels).item() == pytest.approx(sum(expected) / 12)
+
+
+def test_candidates_can_be_given_apart():
+    x, labels = embeddings(12, 2), torch.arange(12) % 3
+    loss = dl.NeighborLoss(4)(x[:3], labels[:3], x[3:], labels[3:])
+    nearest = torch.cdist(x[:3], x[3:]).topk(4, largest=False).indices
+    assert loss.item() == pytest.approx((labels[3:][nearest] != labels[:3, None]).double().mean().item())
+
+
+def test_its_gradient_is_the_direct_loss_of_the_distances():
+    x, labels = embeddings(10, 2).requires_grad_(), torch.arange(10) % 2
+    dl.NeighborLoss(3, epsilon=2.0)(x, labels).backward()
+    again = x.detach().clone().requires_grad_()
+    off = ~torch.eye(10, dtype=torch.bool)
+    scores = -(again[:, None] - again + torch.eye(10)[..., None]).norm(dim=-1)[off].reshape(10, 9)
+    cost = (labels != labels[:, None]).double()[off].reshape(10, 9) / 3
+    dl.direct_loss(scores, cost, dl.Subset(3), epsilon=2.0, sides="both").mean().backward()
+    torch.testing.assert_close(x.grad, again.grad)
+
+
+def test_a_step_along_it_separates_the_classes():
+    x, labels = embeddings(60, 2).requires_grad_(), torch.arange(60) % 3
+    optimizer, criterion = torch.optim.Adam([x], lr=0.1), dl.NeighborLoss(5)
+    first = criterion(x, labels).item()
+    for _ in range(100):
+        optimizer.zero_grad()
+        criterion(x, labels).backward()
+        optimizer.step()
+    assert criterion(x, labels).item() < first / 5
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((torch.zeros(4, 2), torch.zeros(3)), "labels: got shape \\(3,\\) for 4 embeddings"),
+        ((torch.zeros(4, 2), [0, 1, 0, 1]), "labels: got list"),
+        ((torch.zeros(4), torch.zeros(4)), "expected a floating-point tensor of embeddings"),
+        ((torch.zeros(4, 2, dtype=torch.int64), torch.zeros(4)), "expected a floating-point tensor of embeddings"),
+        ((torch.zeros(5, 2), torch.zeros(5), torch.zeros(5, 3), torch.zeros(5)), "2 dimensions and candidates 3"),
+        ((torch.zeros(5, 2), torch.zeros(5), torch.zeros(5, 2)), "come together"),
+        ((torch.zeros(3, 2), torch.zeros(3)), "only 2 candidates"),
+        ((torch.full((5, 2), torch.nan), torch.zeros(5)), "NaN"),
+    ],
+)
+def test_bad_input_is_explained(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        dl.NeighborLoss(3)(*arguments)
+
+
+def classifier(**options) -> dl.DirectNeighborsClassifier:
+    return dl.DirectNeighborsClassifier(**{"n_neighbors": 3, "epochs": 3, "random_state": 0, **options})
+
+
+@pytest.mark.parametrize(
+    ("estimator", "check"),
+    [
+        pytest.param(*pair, id=getattr(pair[1], "func", pair[1]).__name__ + str(index))
+        for index, pair in enumerate(estimator_checks_generator(classifier(), mark="skip"))
+    ],
+)
+@pytest.mark.filterwarnings("ignore")
+def test_scikit_learn_accepts_it(estimator, check):
+    check(estimator)
+
+
+@pytest.fixture(scope="module")
+def digits():
+    x, y = load_digits(return_X_y=True)
+    return train_test_split(x, y, test_size=0.3, random_state=0, stratify=y)
+
+
+@pytest.fixture(scope="module")
+def fitted(digits):
+    train, _, labels, _ = digits
+    return dl.DirectNeighborsClassifier(epochs=15, random_state=0).fit(train, labels)
+
+
+def test_it_learns_digits(fitted, digits):
+    _, test, _, truth = digits
+    assert fitted.score(test, truth) > 0.96
+    assert fitted.loss_curve_[-1] < fitted.loss_curve_[0] / 3
+
+
+def test_votes_neighbours_and_embeddings_agree(fitted, digits):
+    train, test, labels, _ = digits
+    shares, (distances, indices) = fitted.predict_proba(test), fitted.kneighbors(test)
+    counted = np.stack([(labels[indices] == name).mean(1) for name in fitted.classes_], 1)
+    np.testing.assert_allclose(shares, counted)
+    np.testing.assert_array_equal(fitted.predict(test), fitted.classes_[counted.argmax(1)])
+    apart = np.linalg.norm(fitted.transform(test)[:, None] - fitted.transform(train)[indices], axis=-1)
+    np.testing.assert_allclose(distances, apart, rtol=1e-3, atol=1e-3)
+
+
+def test_the_same_random_state_gives_the_same_bits(digits):
+    train, test, labels, _ = digits
+    one, two, other = (classifier(random_state=seed).fit(train, labels).transform(test) for seed in (1, 1, 2))
+    np.testing.assert_array_equal(one, two)
+    assert not np.array_equal(one, other)
+
+
+def test_global_randomness_is_left_alone(digits):
+    before = torch.get_rng_state()
+    classifier(epochs=1).fit(digits[0], digits[2])
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def test_it_pickles(fitted, digits):
+    again = pickle.loads(pickle.dumps(fitted))
+    np.testing.assert_array_equal(again.predict(digits[1]), fitted.predict(digits[1]))
+
+
+def test_it_works_in_pipelines_and_searches():
+    x, y = load_iris(return_X_y=True)
+    search = GridSearchCV(
+        make_pipeline(StandardScaler(), classifier(epochs=5)),
+        {"directneighborsclassifier__n_neighbors": [1, 5]},
+        cv=3,
+    ).fit(x, y)
+    assert search.best_score_ > 0.9
+    assert clone(search.best_estimator_).get_params()["directneighborsclassifier__epochs"] == 5
+
+
+def test_images_get_a_convolutional_net(digits):
+    train, _, labels, _ = digits
+    images = train[:200].reshape(-1, 1, 8, 8).astype(np.float32)
+    model = classifier(epochs=2).fit(images, labels[:200])
+    assert isinstance(model.module_, dl.nets.ResNet9)
+    large = classifier(epochs=1).fit(images.repeat(3, 2).repeat(3, 3), labels[:200])
+    assert isinstance(large.module_, dl.nets.LeNet)
+    assert model.predict(images[:5]).shape == (5,)
+
+
+def test_the_module_can_be_the_users(digits):
+    train, _, labels, _ = digits
+    model = classifier(module=lambda shape: torch.nn.Linear(shape[0], 7), epochs=1).fit(train, labels)
+    assert model.transform(train[:4]).shape == (4, 7)
+
+
+def test_the_progress_bar_shows_on_request(digits, capsys):
+    classifier(epochs=1, verbose=1).fit(digits[0][:100], digits[2][:100])
+    assert "wrong neighbours" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda x, y: (x, np.zeros(len(y))), "all 60 samples are of one class"),
+        (lambda x, y: (x, y[:-1]), "inconsistent numbers of samples"),
+        (lambda x, y: (np.where(x == x[0, 0], np.nan, x), y), "NaN"),
+        (lambda x, y: (x[:3], y[:3]), "only 3 samples"),
+        (lambda x, y: (x.reshape(60, 8, 8), y), "expected \\(features,\\) or \\(channels, height, width\\)"),
+    ],
+)
+def test_bad_samples_are_explained(digits, change, message):
+    x, y = digits[0][:60], digits[2][:60]
+    with pytest.raises(ValueError, match=message):
+        classifier(n_neighbors=3).fit(*change(x, y))
+
+
+@pytest.mark.parametrize("options", [{"n_neighbors": 0}, {"epochs": 0}, {"epsilon": 0.0}])
+def test_bad_parameters_are_explained(digits, options):
+    with pytest.raises(ValueError, match=f"{next(iter(options))} is 0"):
+        classifier(**options).fit(digits[0], digits[2])
