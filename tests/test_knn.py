@@ -232,10 +232,10 @@ def test_the_command_prints_a_table_and_resumes(folder, capsys, monkeypatch):
     ],
 )
 def test_bad_options_are_one_line(folder, capsys, arguments, message):
+    given = dict(zip(QUICK.split()[1::2], QUICK.split()[2::2], strict=True))
+    given |= dict([arguments.split()])
     with pytest.raises(SystemExit) as stopped:
-        given = dict(zip(QUICK.split()[1::2], QUICK.split()[2::2], strict=True))
-        option, value = arguments.split()
-        main(["knn", *(f"{name}={given[name]}" for name in given if name != option), f"{option}={value}"])
+        main(["knn", *(f"{name}={value}" for name, value in given.items())])
     printed = capsys.readouterr()
     assert stopped.value.code == 2
     assert message in printed.err
