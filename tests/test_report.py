@@ -8,7 +8,6 @@ import sqlite3
 from collections import Counter, defaultdict
 from contextlib import closing
 from dataclasses import asdict, replace
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -32,6 +31,7 @@ SECTIONS = {
     "audit": "directloss audit",
     "distribution": "directloss distribution",
 }
+MADE_ON = r"Page made on \d{4}-\d\d-\d\d"
 SAVED = [key for key in SECTIONS if key != "neighbors"]
 
 
@@ -158,15 +158,17 @@ def test_the_playground_is_in_it(text):
 
 def test_the_same_store_gives_the_same_page(store, text, tmp_path):
     build.build(store, tmp_path / "again.html")
-    assert (tmp_path / "again.html").read_text("utf-8") == text
+    pages = (text, (tmp_path / "again.html").read_text("utf-8"))
+    first, second = (re.sub(MADE_ON, "", page) for page in pages)
+    assert first == second
 
 
 def test_the_page_says_what_made_it_and_nothing_of_where(text, page, store):
     (footer,) = page.all("footer")
-    for fact in (datetime.now(UTC).strftime("%Y-%m-"), code_version(), summary.machine()):
-        assert fact in footer.text
-    for private in (str(store.parent), str(Path.home()) + "/", str(Path(build.__file__).parents[2])):
-        assert private not in text
+    assert re.search(MADE_ON, footer.text)
+    assert f"commit {code_version()}; {summary.machine()}." in footer.text
+    for private in (store.parent, Path(build.__file__).parents[2]):
+        assert str(private) not in text
 
 
 def test_report_has_help(capsys):
@@ -231,7 +233,7 @@ def test_made_up_results_have_the_fields_of_real_ones():
 @pytest.mark.parametrize("cell", stores.SORTED, ids=str)
 def test_table_1_shows_share_interval_and_the_papers_figure(cell, page, rows):
     recipe, method, size, seed, repetitions, perfect = cell
-    table = tables(page.with_id("sorting"))[f"Recipe {recipe}, seed {seed}: % of test sequences sorted perfectly"]
+    table = tables(page.with_id("sorting"))[f"Recipe {recipe}, seed {seed}: % sorted perfectly"]
     share, paper, interval, misplaced = table[f"d = {size}"][summary.NAMES[method]]
     assert share == f"{100 * perfect / repetitions:.1f}"
     wilson = binomtest(perfect, repetitions).proportion_ci(method="wilson")
@@ -246,14 +248,14 @@ def test_table_1_shows_share_interval_and_the_papers_figure(cell, page, rows):
 
 
 def test_the_papers_figures_are_those_printed(page):
-    table = tables(page.with_id("sorting"))["Recipe paper, seed 0: % of test sequences sorted perfectly"]
+    table = tables(page.with_id("sorting"))["Recipe paper, seed 0: % sorted perfectly"]
     assert table["d = 5"]["direct, σ = 0"][1] == "paper 98.5"
     assert table["d = 100"]["DSL"][1] == "paper 76.8"
     assert table["d = 10"]["Gumbel-Sinkhorn"][1] == "paper 100"
 
 
 def test_a_cell_that_was_not_run_shows_the_papers_figure_only(page):
-    table = tables(page.with_id("sorting"))["Recipe paper, seed 0: % of test sequences sorted perfectly"]
+    table = tables(page.with_id("sorting"))["Recipe paper, seed 0: % sorted perfectly"]
     assert table["d = 100"]["direct, σ = 0"] == ["–", "paper 74.9"]
     assert table["d = 7"]["Gumbel-Sinkhorn"] == ["–", "not in the paper"]
 
@@ -262,9 +264,7 @@ def test_each_recipe_and_seed_has_a_table_with_its_own_cells(page):
     found = tables(page.with_id("sorting"))
     cells = defaultdict(set)
     for recipe, method, size, seed, *_ in stores.SORTED:
-        cells[f"Recipe {recipe}, seed {seed}: % of test sequences sorted perfectly"].add(
-            (f"d = {size}", summary.NAMES[method])
-        )
+        cells[f"Recipe {recipe}, seed {seed}: % sorted perfectly"].add((f"d = {size}", summary.NAMES[method]))
     assert list(found) == list(cells)  # the paper's recipe first, then seed by seed
     for caption, table in found.items():
         shown = {(row, column) for row, line in table.items() for column, cell in line.items() if cell[0] != "–"}

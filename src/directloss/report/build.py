@@ -124,7 +124,7 @@ def sorting_section(rows: dict[str, Rows]) -> Section:
         body = [
             (f"d = {size}", [_sorting_cell(lines.get((name, size)), name, size) for name in methods]) for size in sizes
         ]
-        caption = f"Recipe {recipe}, seed {seed}: % of test sequences sorted perfectly"
+        caption = f"Recipe {recipe}, seed {seed}: % sorted perfectly"
         tables.append(Table(caption, [summary.NAMES[name] for name in methods], body))
         for name in methods:
             sources += _sorting_sources(recipe, seed, name, [row for row in group if row["method"] == name])
