@@ -36,7 +36,7 @@ demo: .venv/core  ## train something small and real, and show a table
 test: .venv/dev  ## the test suite, doctests included
 	$(BIN)/python -m pytest -n 2
 
-test-browser: .venv/browser  ## the report's playground, in headless Chromium
+test-browser: .venv/browser  ## the report and its playground, in headless Chromium
 	@command -v chromium >/dev/null && command -v chromedriver >/dev/null || \
 		{ echo "no Chromium here: install Debian's chromium and chromium-driver" >&2; exit 1; }
 	$(BIN)/python -m pytest tests/browser
