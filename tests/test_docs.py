@@ -11,10 +11,12 @@ import directloss as dl
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+# An example, and what it prints where the page shows that.
+EXAMPLE = re.compile(r"^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```)?", re.DOTALL | re.MULTILINE)
 EXAMPLES = [
-    pytest.param(block, id=f"{page.relative_to(ROOT)}-{number}")
+    pytest.param(examples, id=str(page.relative_to(ROOT)))
     for page in PAGES
-    for number, block in enumerate(re.findall(r"^```python\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE))
+    if (examples := EXAMPLE.findall(page.read_text()))
 ]
 LINKS = [
     pytest.param(page.parent / target, id=f"{page.relative_to(ROOT)}-{target}")
@@ -24,11 +26,17 @@ LINKS = [
 ]
 
 
-@pytest.mark.parametrize("block", EXAMPLES)
-def test_examples_run(block, tmp_path, monkeypatch):
+@pytest.mark.parametrize("examples", EXAMPLES)
+def test_examples_run_and_print_what_the_page_says(examples, tmp_path, monkeypatch, capsys):
+    """Those of a page go on from each other, as a reader does."""
     monkeypatch.chdir(tmp_path)
     torch.manual_seed(0)
-    exec(compile(block, "example", "exec"), {"__name__": "example"})
+    names = {"__name__": "example"}
+    for block, output in examples:
+        exec(compile(block, "example", "exec"), names)
+        printed = capsys.readouterr().out
+        if output:
+            assert printed == output
 
 
 def test_the_readme_has_an_example():
@@ -37,7 +45,7 @@ def test_the_readme_has_an_example():
 
 def test_the_readme_example_learns():
     """Its loop is worth copying: the training sequences end up sorted."""
-    (block, *_) = re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(), re.DOTALL | re.MULTILINE)
+    ((block, _), *_) = EXAMPLE.findall((ROOT / "README.md").read_text())
     torch.manual_seed(0)
     names = {}
     exec(block, names)
