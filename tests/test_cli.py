@@ -12,7 +12,7 @@ import distributed
 import pytest
 
 from directloss.cli import main
-from directloss.experiments import sort_command
+from directloss.experiments import audit_command, distribution, dynamics, figures, sort_command
 
 KEYS = [
     "method",
@@ -32,6 +32,18 @@ def sort(**options):
     """The arguments of a small experiment."""
     small = {"recipe": "best", "sizes": "3,4", "methods": "direct1", "repetitions": 2, "epochs": 3}
     return ["sort", *(f"--{name}={value}" for name, value in {**small, **options}.items())]
+
+
+def audit(**options):
+    """The arguments of a small audit."""
+    small = {"structure": "choice", "repetitions": 200, "epsilons": "-1,1"}
+    return ["audit", *(f"--{name}={value}" for name, value in {**small, **options}.items())]
+
+
+def trace(**options):
+    """The arguments of a small figure 3."""
+    small = {"sizes": "3,4", "methods": "direct1", "repetitions": 2, "epochs": 3}
+    return ["dynamics", *(f"--{name}={value}" for name, value in {**small, **options}.items())]
 
 
 @pytest.fixture(autouse=True)
@@ -126,6 +138,198 @@ def test_dynamics_draws_the_figure(run, folder):
     assert len((folder / "out/dynamics.csv").read_text().splitlines()) == 1 + 2 * 2 * 3
 
 
+def fail(*_, **__):
+    raise AssertionError("computed again")
+
+
+def test_dynamics_are_kept_in_the_store(run, folder, monkeypatch):
+    assert "saved in mine" in run(*trace(store="mine", output="first"))
+    monkeypatch.setattr(dynamics, "train", fail)
+    run(*trace(store="mine", output="second"))
+    assert contents(folder / "first") == contents(folder / "second")
+    rows = json.loads(run("results", "export", "--format", "json", "--store", "mine"))
+    cells = [(row["experiment"], row["size"], row["epsilon"], len(row["curve"])) for row in rows]
+    assert sorted(cells) == [("dynamics", size, epsilon, 3) for size in (3, 4) for epsilon in (-12.0, 12.0)]
+
+
+TRACES = {"epochs": 4, "repetitions": 3, "seed": 1, "methods": "direct0", "recipe": "best", "sizes": 5}
+
+
+@pytest.mark.parametrize("name", TRACES)
+def test_every_option_of_dynamics_asks_for_something_else(name, run, monkeypatch):
+    monkeypatch.setattr(figures, "save", lambda *_: None)
+    run(*trace())
+    monkeypatch.setattr(dynamics, "train", fail)
+    with pytest.raises(AssertionError, match="computed again"):
+        main(trace(**{name: TRACES[name]}))
+
+
+def test_dynamics_go_on_with_what_is_missing(run, monkeypatch):
+    monkeypatch.setattr(figures, "save", lambda *_: None)
+    run(*trace(sizes=3))
+    trained, train = [], dynamics.train
+
+    def spy(config, *rest, **options):
+        trained.append((config.size, config.epsilon))
+        return train(config, *rest, **options)
+
+    monkeypatch.setattr(dynamics, "train", spy)
+    run(*trace())
+    assert trained == [(4, 12.0), (4, -12.0)]
+
+
+def test_audit_shows_a_table_and_writes_it_and_a_figure(run, folder):
+    printed = run(*audit(structure="matching", output="out/deep", store="mine"))
+    assert "direct_loss on a matching of size 3: gradients against the exact ones" in printed
+    assert "exact at σ = 1: loss" in printed
+    assert "most signal for its cost at σ = 1: " in printed
+    assert printed.endswith("Wrote out/deep/audit.csv, .svg and .png; saved in mine\n")
+    lines = [[cell.strip() for cell in line.split("│")[1:-1]] for line in printed.splitlines() if "│ scores" in line]
+    assert [line[:5] for line in lines] == [
+        ["scores", "1", "one, ε < 0", "-1", "1"],
+        ["scores", "1", "both", "1", "1"],
+        ["scores", "1", "one, ε > 0", "1", "1"],
+    ]
+    with open("out/deep/audit.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["target"], row["rule"], row["epsilon"]) for row in rows] == [
+        (target, rule, epsilon)
+        for rule, epsilon in (("one, ε < 0", "-1.0"), ("both", "1.0"), ("one, ε > 0", "1.0"))
+        for target in ("scores", "scale")
+    ]
+    assert [f"{float(row['bias']):.4f}" for row in rows[::2]] == [line[5] for line in lines]
+    assert (folder / "out/deep/audit.png").read_bytes().startswith(b"\x89PNG\r\n")
+    assert (folder / "out/deep/audit.svg").read_text().rstrip().endswith("</svg>")
+    assert sorted(path.name for path in (folder / "out/deep").iterdir()) == ["audit.csv", "audit.png", "audit.svg"]
+
+
+def test_a_finished_audit_is_read_from_the_store(run, folder, monkeypatch):
+    monkeypatch.setattr(figures, "save", lambda *_: None)
+    first = run(*audit(output="first"))
+    monkeypatch.setattr(audit_command, "audit", fail)
+    assert run(*audit(output="second")).replace("second", "first") == first
+    assert (folder / "first/audit.csv").read_text() == (folder / "second/audit.csv").read_text()
+    (row,) = json.loads(run("results", "export", "--format", "json"))
+    assert (row["experiment"], row["structure"], row["repetitions"], len(row["rows"])) == ("audit", "choice", 200, 6)
+    with pytest.raises(AssertionError, match="computed again"):
+        main(audit(seed=1))
+
+
+def test_audit_as_json_is_one_list_and_nothing_else(run, monkeypatch):
+    monkeypatch.setattr(figures, "save", lambda *_: None)
+    printed = run(*audit(scales=".5,1", samples="1,3"), "--json")
+    assert printed.count("\n") == 1
+    rows = json.loads(printed)
+    numbers = ["bias", "bias_error", "deviation", "cosine", "zero", "seconds"]
+    assert [list(row) for row in rows] == [["target", "scale", "rule", "epsilon", "sides", "samples", *numbers]] * 24
+    assert {(row["scale"], row["samples"]) for row in rows} == {(0.5, 1), (0.5, 3), (1.0, 1), (1.0, 3)}
+    assert all(0 <= row["zero"] <= 1 and -1 <= row["cosine"] <= 1 and row["bias_error"] >= 0 for row in rows)
+
+
+AUDIT = {"structure": "subset", "size": 4, "k": 2}
+CHANGES = {
+    "structure": "choice",
+    "size": 5,
+    "k": 1,
+    "scales": "2",
+    "epsilons": "-1,2",
+    "samples": "2",
+    "repetitions": 300,
+    "seed": 1,
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_every_option_of_an_audit_changes_something(name, run, monkeypatch):
+    monkeypatch.setattr(figures, "save", lambda *_: None)
+    one, other = (
+        [{**row, "seconds": None} for row in json.loads(run(*audit(**options), "--json"))]
+        for options in (AUDIT, {**AUDIT, name: CHANGES[name]})
+    )
+    assert one != other
+
+
+def test_an_audit_without_epsilons_takes_its_own(run, monkeypatch):
+    monkeypatch.setattr(figures, "save", lambda *_: None)
+    rows = json.loads(run(*audit(epsilons="", repetitions=50), "--json"))
+    assert len({row["epsilon"] for row in rows}) == 16
+    assert len(rows) == 2 * (8 + 8 + 8)
+
+
+@pytest.mark.xfail(strict=True, raises=ValueError, reason="a logarithmic axis needs a positive number to label")
+@pytest.mark.parametrize("options", [{"scales": "0"}, {"epsilons": "1e-9"}], ids=str)
+def test_an_audit_in_which_every_bias_is_zero_is_drawn(options, run):
+    assert "Wrote" in run(*audit(size=2, **options))
+
+
+def made_rows(scales, samples):
+    numbers = {"bias": 0.1, "bias_error": 0.01, "deviation": 1.0, "cosine": 0.0, "zero": 0.0}
+    return [
+        {"target": target, "rule": "both", "scale": scale, "samples": count, "epsilon": epsilon, **numbers}
+        for target in ("scores", "scale")
+        for scale in scales
+        for count in samples
+        for epsilon in (1.0, 2.0)
+    ]
+
+
+def test_the_figure_of_an_audit_has_a_line_for_each_setting():
+    axes = audit_command.draw(made_rows([1.0, 2.0], [1, 5])).axes
+    assert len(axes) == 8
+    labels = ["both, σ = 1", "both, σ = 1, 5 samples", "both, σ = 2", "both, σ = 2, 5 samples"]
+    assert [text.get_text() for text in axes[3].get_legend().get_texts()] == labels
+    assert len({line.get_linestyle() for line in axes[3].lines}) == 4
+
+
+@pytest.mark.xfail(strict=True, reason="there are four styles, and what is beyond is left out")
+def test_the_figure_of_an_audit_has_a_line_for_each_of_many_settings():
+    assert len(audit_command.draw(made_rows([0.5, 1.0, 2.0], [1, 5])).axes[3].lines) == 6
+
+
+@pytest.mark.xfail(strict=True, reason="a 0 is drawn as if it were missing, on linear axes too")
+def test_the_figure_of_an_audit_shows_a_cosine_of_zero():
+    assert audit_command.draw(made_rows([1.0], [1])).axes[2].lines[0].get_ydata().tolist() == [0, 0]
+
+
+def made_traces(sizes):
+    curve = [{"epoch": epoch, "loss": 1.0, "y": 50.0, "y_eps": 60.0} for epoch in range(2)]
+    return [{"method": "dsl", "size": size, "epsilon": -12.0, "curve": curve} for size in sizes]
+
+
+@pytest.mark.parametrize("kind", ["svg", "png"])
+def test_the_same_figure_is_the_same_file(kind):
+    one, other = (figures.to_bytes(dynamics.draw(made_traces([3])), kind) for _ in range(2))
+    assert one == other
+
+
+def test_dynamics_of_many_sizes_are_drawn():
+    assert [len(axis.lines) for axis in dynamics.draw(made_traces(range(2, 12))).axes] == [10] * 3
+
+
+def test_distribution_writes_figure_1_once_and_reads_it_from_the_store(run, folder, monkeypatch):
+    monkeypatch.setattr(distribution, "SIGMAS", (0.0, 1.0, 20.0))
+    assert run("distribution", "--output", "out", "--store", "mine") == (
+        "Wrote out/distribution.csv, .svg and .png; saved in mine\n"
+    )
+    names = ["distribution.csv", "distribution.png", "distribution.svg"]
+    assert sorted(path.name for path in (folder / "out").iterdir()) == names
+    with open("out/distribution.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["structure"], row["sigma"]) for row in rows] == [
+        (structure, sigma) for structure in ("matching", "subset") for sigma in ("0.0", "1.0", "20.0")
+    ]
+    for still, near, wide in (rows[:3], rows[3:]):
+        assert still["distance"] == ""
+        assert float(near["closest_distance"]) > 10 * float(near["error"])
+        assert max(json.loads(still["probabilities"])) == 1
+        assert max(json.loads(near["probabilities"])) > max(json.loads(wide["probabilities"]))
+    monkeypatch.setattr(distribution, "sweep", fail)
+    run("distribution", "--output", "again", "--store", "mine")
+    assert (folder / "out/distribution.csv").read_text() == (folder / "again/distribution.csv").read_text()
+    with pytest.raises(AssertionError, match="computed again"):
+        main(["distribution", "--store", "other"])
+
+
 FILES = {
     "unknown.toml": "[sort]\nsizes = [3]\ncolour = 1\n",
     "broken.toml": "[sort\n",
@@ -158,6 +362,38 @@ BAD = {
     "sort --config broken.toml": "broken.toml is not valid TOML: Expected ']' at the end of a table declaration",
     "sort --colour red": "Unknown option: --colour",
     "sort everything": "everything",
+    "audit --structure foo": "--structure has 'foo'; choose from matching, subset, choice",
+    "audit --size 1": "--size is 1; expected at least 2",
+    "audit --size 8": "Matching() over (8, 8) has 40,320 structures, more than the 5,040 that are enumerated; give a",
+    "audit --structure subset --size 20 --k 10": "Subset(k=10) over (20,) has 184,756 structures, more than the 5,040",
+    "audit --structure choice --size 5041": "Choice() over (5041,) has 5,041 structures, more than the 5,040",
+    "audit --structure subset --k 0": "--k is 0; expected 1 to 2, fewer than --size",
+    "audit --structure subset --k 3": "--k is 3; expected 1 to 2, fewer than --size",
+    "audit --scales x": "--scales has 'x'; expected numbers with commas, e.g. .5,1,2",
+    "audit --scales=-1": "--scales has '-1'; expected numbers >= 0 with commas, e.g. .5,1",
+    "audit --scales ,": "--scales has ','; expected numbers >= 0 with commas",
+    "audit --scales inf": "--scales has 'inf'; expected finite numbers",
+    "audit --epsilons 0": "--epsilons has 0; expected numbers other than 0",
+    "audit --epsilons 1,one": "--epsilons has '1,one'; expected numbers with commas",
+    "audit --epsilons nan": "--epsilons has 'nan'; expected finite numbers",
+    "audit --samples 0": "--samples has '0'; expected whole numbers from 1 with commas, e.g. 1,5",
+    "audit --samples 1.5": "--samples has '1.5'; expected whole numbers from 1 with commas, e.g. 1,5",
+    "audit --repetitions 1": "--repetitions is 1; expected at least 2",
+    "audit --repetitions many": 'unable to convert "many" into int',
+    "audit --output notes.txt": "cannot write to the folder notes.txt: File exists; give another path",
+    "audit --output notes.txt/deep": "cannot write to the folder notes.txt/deep: Not a directory; give another path",
+    "audit --store notes.txt": "notes.txt is a file of another program; give another --store path",
+    "audit --colour red": "Unknown option: --colour",
+    "distribution --output notes.txt": "cannot write to the folder notes.txt: File exists; give another path",
+    "distribution --store notes.txt": "notes.txt is a file of another program; give another --store path",
+    "distribution --sizes 3": "Unknown option: --sizes",
+    "dynamics --sizes 1": "--sizes has 1; there is nothing to sort below 2",
+    "dynamics --sizes 3 --repetitions 0": "--repetitions is 0; expected at least 1",
+    "dynamics --sizes 3 --epochs 0": "--epochs is 0; expected at least 1",
+    "dynamics --sizes 3 --methods gumbel-sinkhorn": "gumbel-sinkhorn has no epsilon to trace; choose from direct0,",
+    "dynamics --sizes 3 --recipe cake": "--recipe has 'cake'; choose from paper, best",
+    "dynamics --sizes 3 --output notes.txt": "cannot write to the folder notes.txt: File exists; give another path",
+    "dynamics --sizes 3 --store notes.txt": "notes.txt is a file of another program; give another --store path",
     "dance": 'Unknown command "dance". Available commands: results, data, sort',
     "results list": "no results at directloss.sqlite; run an experiment with --store directloss.sqlite first",
     "results export": "no results at directloss.sqlite",
@@ -169,7 +405,32 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("command", BAD)
+# Commands that should be refused, why they are not yet, and what the line should speak of.
+NOT_YET_REFUSED = {
+    "audit --size 2000": ("the count has too many digits to be written: ValueError", "--size"),
+    "audit --seed 99999999999999999999": ("torch takes no such seed: ValueError", "--seed"),
+    "audit --structure foo --size 3.5": (
+        "whole-number options cut fractions off",
+        "--size",
+    ),
+    "audit --structure choice --repetitions 10 --epsilons 1e200": (
+        "beyond the largest score: ValueError",
+        "--epsilons",
+    ),
+    "audit --structure choice --repetitions 10 --scales 1e200": ("infinite in float32: ValueError", "--scales"),
+    "audit --store notes.txt --output new": ("the folder is made before the store is opened", "notes.txt"),
+    "dynamics --sizes 3 --store notes.txt --output new": ("the folder is made before the store is opened", "notes.txt"),
+}
+BAD_COMMANDS = [
+    *BAD,
+    *(
+        pytest.param(command, marks=pytest.mark.xfail(strict=True, reason=reason))
+        for command, (reason, _) in NOT_YET_REFUSED.items()
+    ),
+]
+
+
+@pytest.mark.parametrize("command", BAD_COMMANDS)
 def test_bad_input_is_one_line_and_exit_code_2_and_writes_nothing(command, folder, capfd, monkeypatch):
     for name, text in FILES.items():
         (folder / name).write_text(text)
@@ -186,7 +447,7 @@ def test_bad_input_is_one_line_and_exit_code_2_and_writes_nothing(command, folde
     assert printed.out == ""
     assert printed.err.startswith("directloss: ")
     assert printed.err.count("\n") == 1
-    assert BAD[command] in printed.err
+    assert (BAD.get(command) or NOT_YET_REFUSED[command][1]) in printed.err
     assert contents(folder) == before
 
 

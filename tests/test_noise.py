@@ -44,6 +44,55 @@ def test_distribution(noise, reference, variance, dtype, generator):
 
 
 @every_noise
+@dtypes
+def test_quantiles_are_scipys(noise, reference, variance, dtype):
+    uniform = torch.cat([torch.logspace(-12, -2, 40), torch.linspace(0.02, 0.98, 49), 1 - torch.logspace(-2, -6, 20)])
+    uniform = uniform.to(dtype)
+    assert noise.quantile(uniform).dtype == dtype
+    expected = torch.from_numpy(reference.ppf(uniform.double().numpy()))
+    # In float32 the logarithm of a number near 1 loses digits to its rounding.
+    tolerance = {"rtol": 1e-9, "atol": 1e-9} if dtype == torch.float64 else {"rtol": 1e-4, "atol": 1e-4}
+    torch.testing.assert_close(noise.quantile(uniform).double(), expected, **tolerance)
+
+
+@every_noise
+def test_densities_are_scipys_and_vanish_far_out(noise, reference, variance):
+    value = torch.linspace(-40, 40, 401, dtype=torch.float64)
+    expected = torch.from_numpy(reference.pdf(value.numpy()))
+    torch.testing.assert_close(noise.density(value), expected, rtol=1e-9, atol=1e-300)
+    assert noise.density(torch.tensor([-1e4, 1e4])).tolist() == [0, 0]
+
+
+@every_noise
+def test_the_density_is_the_slope_of_the_quantile_turned_over(noise, reference, variance):
+    uniform = torch.linspace(0.001, 0.999, 200, dtype=torch.float64, requires_grad=True)
+    value = noise.quantile(uniform)
+    (slope,) = torch.autograd.grad(value.sum(), uniform)
+    torch.testing.assert_close(noise.density(value.detach()) * slope, torch.ones_like(slope), rtol=1e-9, atol=0)
+
+
+@every_noise
+def test_quantiles_of_uniform_draws_have_mean_zero_and_the_variance(noise, reference, variance):
+    """By the midpoint rule, whose error is at most a few of its cells at the ends."""
+    cells = 1 << 20
+    draws = noise.quantile((torch.arange(cells, dtype=torch.float64) + 0.5) / cells)
+    assert draws.mean().item() == pytest.approx(0, abs=20 * math.sqrt(variance) / cells)
+    assert draws.square().mean().item() == pytest.approx(variance, abs=500 * variance / cells)
+
+
+def test_a_noise_of_ones_own_is_told_what_it_lacks():
+    class Sign(dl.Noise):
+        standard_variance = 1.0
+
+        def _standard(self, shape, options):
+            return torch.randn(shape, **options).sign()
+
+    for name in ("quantile", "density"):
+        with pytest.raises(NotImplementedError, match=f"Sign has no _standard_{name}, which exact values need"):
+            getattr(Sign(), name)(torch.tensor(0.5))
+
+
+@every_noise
 def test_five_million_float32_draws_are_finite(noise, reference, variance, generator):
     draws = noise.sample((5_000_000,), generator=generator, dtype=torch.float32)
     assert torch.isfinite(draws).all()

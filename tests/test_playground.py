@@ -1,45 +1,21 @@
 """The playground is one self-contained page. What it computes is checked in a browser: ``make test-browser``."""
 
 import re
-from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from markup import Element, parse
 
 import directloss
 from directloss.report.playground import page
 
 FOLDER = Path(directloss.__file__).parent / "report"
 PARTS = {kind: (FOLDER / f"playground.{kind}").read_text("utf-8") for kind in ("css", "html", "js")}
-VOID = {"input", "meta"}
-
-
-class Elements(HTMLParser):
-    """The elements of a page; complains where tags do not pair up."""
-
-    def __init__(self, text: str):
-        super().__init__()
-        self.open: list[str] = []
-        self.found: list[tuple[str, dict[str, str | None]]] = []
-        self.feed(text)
-        self.close()
-        assert not self.open
-
-    def handle_starttag(self, tag, attributes):
-        self.found.append((tag, dict(attributes)))
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def values(self, attribute: str) -> list[str]:
-        return [attributes[attribute] for _, attributes in self.found if attribute in attributes]
 
 
 @pytest.fixture(scope="module")
-def elements() -> Elements:
-    return Elements(page())
+def elements() -> Element:
+    return parse(page())
 
 
 @pytest.mark.parametrize("kind", PARTS)
@@ -52,7 +28,7 @@ def test_the_page_is_small():
 
 
 def test_the_page_loads_nothing(elements):
-    assert not {"src", "href", "srcset", "action"} & {name for _, attributes in elements.found for name in attributes}
+    assert not elements.values("src", "href", "srcset", "action")
     assert not re.search(r"https?:|[\"'(=]\s*//|url\(|@import|\bfetch\(|XMLHttpRequest|\bimport\(", page())
 
 

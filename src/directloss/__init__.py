@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from directloss.estimators.relaxed_subset import relaxed_subset
     from directloss.estimators.sinkhorn import sinkhorn
     from directloss.expectations import exact
+    from directloss.neighbors import DirectNeighborsClassifier, NeighborLoss
     from directloss.noise import Gumbel, Logistic, Noise, Normal
     from directloss.structures import Choice, Matching, Structure, Subset
     from directloss.structures.custom import custom
@@ -48,6 +49,9 @@ __all__ = [
     "Audit",
     "audit",
     "exact",
+    # k nearest neighbours: a loss for your own loop, and a scikit-learn classifier
+    "DirectNeighborsClassifier",
+    "NeighborLoss",
     # task losses as linear costs, the paper's nets, and image data sets
     "costs",
     "nets",
@@ -58,7 +62,7 @@ __all__ = [
 ]
 
 # Names are imported when they are first used, so that `directloss --help` does not wait for torch.
-_MODULES = ("structures", "noise", "estimators", "epsilon", "expectations", "auditor", "threads")
+_MODULES = ("structures", "noise", "estimators", "epsilon", "expectations", "auditor", "neighbors", "threads")
 
 
 def __getattr__(name: str) -> Any:

@@ -58,6 +58,41 @@ def sort(
 
 
 @app.command
+def knn(
+    *,
+    data: Annotated[str, Parameter(help="Of mnist, fashion-mnist, cifar-10, digits, with commas.")] = "mnist",
+    k: Annotated[str, Parameter(help="Neighbours, with commas.")] = "5",
+    methods: Annotated[
+        str,
+        Parameter(help="Of direct0, direct1, dsl, neuralsort, neuralsort-stochastic, relaxsubsample, with commas."),
+    ] = "dsl",
+    net: Annotated[str | None, Parameter(help="lenet, resnet9 or resnet18. Default by the data.")] = None,
+    recipe: Annotated[str, Parameter(help="paper or best.")] = "best",
+    seed: int = 0,
+    epochs: Annotated[int | None, Parameter(help="Replaces the recipe's.")] = None,
+    candidates: Annotated[int | None, Parameter(help="In a batch; replaces the recipe's.")] = None,
+    queries: Annotated[int | None, Parameter(help="In a batch, besides; 0 lets all candidates be queries.")] = None,
+    width: Annotated[int | None, Parameter(help="Of a resnet9.")] = None,
+    epsilon: Annotated[float | None, Parameter(help="Replaces the recipe's.")] = None,
+    threads: Annotated[int | None, Parameter(help="Default: torch's.")] = None,
+    data_dir: Annotated[
+        Path | None, Parameter(help="Image files. Default $DIRECTLOSS_DATA_DIR, then ~/.cache/directloss.")
+    ] = None,
+    store: StorePath = Path("directloss.sqlite"),
+    checkpoints: Annotated[Path, Parameter(help="Folder to resume from.")] = Path("checkpoints"),
+    output: Annotated[Path | None, Parameter(help="Folder for rows.csv, curves and table.md.")] = None,
+    json: Annotated[bool, Parameter(help="Print the table as one JSON list.")] = False,
+) -> None:
+    """Learn an embedding whose k nearest neighbours carry the right label: tables 3 and 4 of the paper."""
+    from directloss.experiments import knn_command
+
+    options = knn_command.Options(
+        data, k, methods, net, recipe, seed, epochs, candidates, queries, width, epsilon, threads
+    )
+    knn_command.run(options, data_dir, store, checkpoints, output, json)
+
+
+@app.command
 def dynamics(
     *,
     sizes: Annotated[str, Parameter(help="How many numbers, with commas.")] = "10,100",

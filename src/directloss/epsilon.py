@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from directloss.noise import Gumbel, Noise, draw
-from directloss.shapes import fit_cost, fit_scale
+from directloss.shapes import check_scale, fit_cost, fit_scale
 from directloss.structures import Structure
 
 
@@ -97,7 +97,9 @@ def suggest_epsilon(
     structure.solve(scores)  # for its checks
     cost = fit_cost(cost, scores)
     factor = fit_scale(scale, scores, structure.batch_shape(scores))
-    theta = scores + factor * draw(noise, 1, scores, generator)[0]
+    check_scale(factor)
+    still = not isinstance(scale, Tensor) and scale == 0
+    theta = scores if still else scores + factor * draw(noise, 1, scores, generator)[0]
 
     def losses(along: Tensor, *steps: float) -> Tensor:
         return (structure.solve_along(along, cost, steps) * cost).flatten(1).sum(1, dtype=torch.float64)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
+from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -62,7 +63,7 @@ def trace(config: Config, repetitions: int) -> list[dict[str, float]]:
 def draw(rows: Sequence[dict[str, Any]]) -> "Figure":
     """One row of panels; colour is the size, a full line is a negative epsilon."""
     figure, axes = figures.panels(len(PANELS))
-    colors = dict(zip(sorted({row["size"] for row in rows}), figures.COLORS, strict=False))
+    colors = dict(zip(sorted({row["size"] for row in rows}), cycle(figures.COLORS), strict=False))
     for row in sorted(rows, key=lambda row: (row["size"], row["epsilon"])):
         for axis, (name, label) in zip(axes, PANELS, strict=True):
             axis.plot(

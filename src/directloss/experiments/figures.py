@@ -38,10 +38,13 @@ def use_log(axis: Any, *which: str) -> None:
 
 
 def to_bytes(figure: "Figure", kind: str) -> bytes:
-    """The figure as svg or png, without the date, so that the same figure is the same file."""
+    """The figure as svg or png, without date and random names, so that the same figure is the same file."""
+    from matplotlib import rc_context
+
     buffer = io.BytesIO()
     metadata: dict[str, Any] | None = {"Date": None} if kind == "svg" else None
-    figure.savefig(buffer, format=kind, dpi=120, metadata=metadata)
+    with rc_context({"svg.hashsalt": "directloss"}):
+        figure.savefig(buffer, format=kind, dpi=120, metadata=metadata)
     return buffer.getvalue()
 
 

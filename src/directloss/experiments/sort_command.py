@@ -73,20 +73,20 @@ def _check_types(layers: Any, config: Path) -> None:
 
 def read_cells(options: Options) -> list[sorting.Config]:
     """The configuration of every cell, all choices checked before anything is written."""
-    sizes = [_number(size) for size in _list("--sizes", options.sizes)]
+    sizes = split_numbers("--sizes", options.sizes)
     for size in sizes:
         if size < 2:
             raise UserError(f"--sizes has {size}; there is nothing to sort below 2")
-    methods = _list("--methods", options.methods)
+    methods = split_list("--methods", options.methods)
     for method in methods:
-        _one_of("--methods", method, sorting.METHODS)
-    _one_of("--recipe", options.recipe, sorting.RECIPES)
-    _one_of("--executor", options.executor, ("local", "dask"))
+        one_of("--methods", method, sorting.METHODS)
+    one_of("--recipe", options.recipe, sorting.RECIPES)
+    one_of("--executor", options.executor, ("local", "dask"))
     for name in ("repetitions", "jobs", "threads"):
         if getattr(options, name) < 1:
             raise UserError(f"--{name} is {getattr(options, name)}; expected at least 1")
     if options.cost is not None:
-        _one_of("--cost", options.cost, sorting.COSTS)
+        one_of("--cost", options.cost, sorting.COSTS)
     for name in ("samples", "epochs"):
         value = getattr(options, name)
         if value is not None and value < 1:
@@ -187,20 +187,27 @@ def _weight(cell: sorting.Config) -> float:
     return relative * cell.size * cell.size * cell.samples * cell.max_epochs
 
 
-def _list(option: str, value: str | list[Any]) -> list[Any]:
+def split_list(option: str, value: str | list[Any]) -> list[Any]:
+    """The parts of "a,b", each once, in their order."""
     parts = [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
     if not parts:
         raise UserError(f"{option} is empty; give one or more, with commas")
     return list(dict.fromkeys(parts))
 
 
-def _number(text: Any) -> int:
-    try:
-        return int(text)
-    except (TypeError, ValueError):
-        raise UserError(f"--sizes has {text!r}; expected whole numbers with commas, e.g. 5,10,25") from None
+def split_numbers(option: str, value: str | list[Any]) -> list[int]:
+    """Whole numbers from "5,10,25"."""
+
+    def number(part: Any) -> int:
+        try:
+            return int(part)
+        except (TypeError, ValueError):
+            raise UserError(f"{option} has {part!r}; expected whole numbers with commas, e.g. 5,10,25") from None
+
+    return [number(part) for part in split_list(option, value)]
 
 
-def _one_of(option: str, value: str, allowed: Any) -> None:
+def one_of(option: str, value: str, allowed: Any) -> None:
+    """Raise where a choice is none of the allowed."""
     if value not in allowed:
         raise UserError(f"{option} has {value!r}; choose from {', '.join(allowed)}")

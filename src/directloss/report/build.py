@@ -4,19 +4,25 @@ A section turns rows of the store into tables and figures, with where each numbe
 experiment is not in the store names the command that makes it.
 """
 
+import os
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from directloss import __version__
 from directloss.errors import UserError
 from directloss.experiments import audit_command, distribution, dynamics, figures, sorting, summary
 from directloss.files import write_atomically
 from directloss.runs import Store, code_version, config_hash
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 Rows = list[dict[str, Any]]
 
@@ -56,17 +62,21 @@ class Section:
     text: str
     missing: str  # the command to run
     tables: Sequence[Table] = ()
-    figures: Sequence[tuple[str, str]] = ()  # SVG and its description
+    figures: Sequence[tuple[str, str]] = ()  # SVG and its caption
     sources: Sequence[Source] = field(default_factory=list)
+    note: str = ""
 
 
 def build(store: Path, output: Path) -> None:
     """Write the page. Nothing is written where the store is none of ours, or empty."""
-    if output.is_dir():
+    if os.path.isdir(output):  # unlike Path's, false where a path cannot be looked at
         raise UserError(f"{output} is a folder; give --output a file, e.g. {output / 'report.html'}")
+    if os.path.exists(output) and os.path.exists(store) and os.path.samefile(output, store):
+        raise UserError(f"--output {output} is the store itself; give another file, e.g. report.html")
     rows: dict[str, Rows] = defaultdict(list)
-    for row in Store(store, create=False).rows():
-        rows[row["experiment"]].append(row)
+    with closing(Store(store, create=False)) as saved:
+        for row in saved.rows():
+            rows[row["experiment"]].append(row)
     if not rows:
         raise UserError(f"{store} holds no results yet; run an experiment with --store {store}")
     sections = [make(rows) for make in SECTIONS]
@@ -85,6 +95,7 @@ def render(sections: Sequence[Section]) -> str:
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,
+        keep_trailing_newline=True,
         undefined=jinja2.StrictUndefined,
     )
     environment.filters["inline"] = lambda name: here.joinpath(name).read_text(encoding="utf-8")
@@ -100,49 +111,69 @@ def render(sections: Sequence[Section]) -> str:
 def sorting_section(rows: dict[str, Rows]) -> Section:
     """Table 1, a table for each recipe and seed."""
     cells: dict[tuple[str, int], Rows] = defaultdict(list)
-    for row in rows["sorting"]:
-        make = sorting.RECIPES.get(row["recipe"])
-        if make and row["config_hash"] == _hash(make(row["method"], row["size"], row["seed"])):
-            cells[row["recipe"], row["seed"]].append(row)
-    tables, sources = [], []
-    for (recipe, seed), group in sorted(cells.items(), reverse=True):
+    for row in filter(_is_the_recipes, rows["sorting"]):
+        cells[row["recipe"], row["seed"]].append(row)
+    recipes = list(sorting.RECIPES)
+    tables: list[Table] = []
+    sources: list[Source] = []
+    for recipe, seed in sorted(cells, key=lambda cell: (recipes.index(cell[0]), cell[1])):
+        group = cells[recipe, seed]
         lines = {(line["method"], line["size"]): line for line in summary.summarize_sorting(group)}
         methods = [name for name in sorting.METHODS if any(method == name for method, _ in lines)]
         sizes = sorted({size for _, size in lines})
         body = [
             (f"d = {size}", [_sorting_cell(lines.get((name, size)), name, size) for name in methods]) for size in sizes
         ]
-        caption = f"Recipe {recipe}, seed {seed}: perfectly sorted test sequences, %"
+        caption = f"Recipe {recipe}, seed {seed}: % of test sequences sorted perfectly"
         tables.append(Table(caption, [summary.NAMES[name] for name in methods], body))
         for name in methods:
-            mine = [row for row in group if row["method"] == name]
-            sources.append(
-                Source(
-                    f"{recipe}, {name}",
-                    f"directloss sort --recipe {recipe} --methods {name} --sizes {_list(row['size'] for row in mine)} "
-                    f"--repetitions {max(row['repetition'] for row in mine) + 1} --seed {seed}",
-                    str(seed),
-                    _list(row["code"] for row in mine),
-                    "95 % Wilson interval over repetitions",
-                )
-            )
+            sources += _sorting_sources(recipe, seed, name, [row for row in group if row["method"] == name])
+    others = len(rows["sorting"]) - sum(map(len, cells.values()))
     return Section(
         "sorting",
         "Table 1: learning to sort by matching",
         "A network learns to sort d numbers from ten example sequences, as a matching of numbers to positions. Each "
-        "repetition is tested on one fresh sequence. In each cell: the share that is sorted perfectly, its 95 % "
-        "interval and the number of repetitions, the mean share of misplaced entries, and the paper's figure.",
+        "repetition is tested on one fresh sequence. In each cell: the share that is sorted perfectly, the paper's "
+        "figure, the 95 % interval with the number of repetitions, and the mean share of misplaced entries.",
         "directloss sort --recipe paper",
         tables,
         sources=sources,
+        note=f"Not shown: {others:,} repetitions with other options than the recipes'." if others else "",
     )
+
+
+def _is_the_recipes(row: dict[str, Any]) -> bool:
+    """Whether a row's configuration is its recipe's own, with nothing replaced."""
+    make = sorting.RECIPES.get(row["recipe"])
+    if make is None or row["method"] not in sorting.METHODS:
+        return False
+    return bool(row["config_hash"] == config_hash("sorting", asdict(make(row["method"], row["size"], row["seed"]))))
+
+
+def _sorting_sources(recipe: str, seed: int, method: str, rows: Rows) -> list[Source]:
+    """A source for all sizes that have as many repetitions of the same commits."""
+    runs: dict[tuple[int, str], list[int]] = defaultdict(list)
+    for size in sorted({row["size"] for row in rows}):
+        mine = [row for row in rows if row["size"] == size]
+        runs[max(row["repetition"] for row in mine) + 1, _list((row["code"] for row in mine), ", ")].append(size)
+    return [
+        Source(
+            f"{recipe}, {summary.NAMES[method]}, d = {_list(sizes, ', ')}",
+            f"directloss sort --recipe {recipe} --methods {method} --sizes {_list(sizes)} "
+            f"--repetitions {repetitions} --seed {seed}",
+            str(seed),
+            commits,
+            "95 % Wilson interval over repetitions",
+        )
+        for (repetitions, commits), sizes in runs.items()
+    ]
 
 
 def _sorting_cell(line: dict[str, Any] | None, method: str, size: int) -> Cell:
     theirs = summary.TABLE_1.get(method, {}).get(size)
     paper = f"paper {theirs[0]:g}" if theirs else "not in the paper"
     if line is None:
-        return Cell("-", [paper])
+        return Cell("–", [paper])
     low, high = summary.wilson(round(line["perfect"] * line["repetitions"] / 100), line["repetitions"])
     return Cell(
         f"{line['perfect']:.1f}",
@@ -155,9 +186,13 @@ def _sorting_cell(line: dict[str, Any] | None, method: str, size: int) -> Cell:
 
 
 def speed_section(rows: dict[str, Rows]) -> Section:
-    """Table 2 and the solvers' ratios, from the benchmarks."""
-    training = sorted((row for row in rows["speed"] if row["benchmark"] == "sorting"), key=lambda row: row["size"])
-    solvers = sorted((row for row in rows["speed"] if row["benchmark"] == "matching"), key=lambda row: row["size"])
+    """Table 2 and the solvers' ratios, from the last run of each benchmark."""
+    last: dict[tuple[str, bool, int], dict[str, Any]] = {}
+    for row in sorted(rows["speed"], key=lambda row: row["finished"]):
+        last[row["benchmark"], row.get("unrelated", False), row["size"]] = row
+    found = [last[key] for key in sorted(last)]
+    training = [row for row in found if row["benchmark"] == "sorting"]
+    solvers = [row for row in found if row["benchmark"] == "matching"]
     tables = []
     if training:
         body = [
@@ -180,28 +215,43 @@ def speed_section(rows: dict[str, Rows]) -> Section:
         header = ("DSL, ours", "Gumbel-Sinkhorn, ours", "DSL, plain step with SciPy")
         tables.append(Table("Milliseconds for one epoch of one repetition", header, body))
     if solvers:
-        body = [
-            (f"d = {row['size']}", [Cell(f"{row['scipy_mean']:.1f}", [f"least {row['scipy_least']:.1f}"])])
+        ratios = {
+            (row["size"], row["unrelated"]): Cell(f"{row['scipy_mean']:.1f}", [f"least {row['scipy_least']:.1f}"])
             for row in solvers
+        }
+        kinds = sorted({unrelated for _, unrelated in ratios})
+        body = [
+            (f"d = {size}", [ratios.get((size, unrelated), Cell("–")) for unrelated in kinds])
+            for size in sorted({size for size, _ in ratios})
         ]
-        caption = "Two SciPy solves over our pair, geometric mean over eight kinds of work, one thread"
-        tables.append(Table(caption, ("SciPy / ours",), body))
+        tables.append(
+            Table(
+                "Time of two SciPy solves over that of our pair, geometric mean over eight kinds of work, one thread",
+                ["cost of other numbers" if unrelated else "cost of the same numbers" for unrelated in kinds],
+                body,
+            )
+        )
+    runs: dict[tuple[str, bool, str, str], Rows] = defaultdict(list)
+    for row in (*training, *solvers):
+        runs[row["benchmark"], row.get("unrelated", False), row["commit"], row["spread"]].append(row)
     sources = [
         Source(
-            f"{row['benchmark']}, d = {row['size']}",
-            f"python benchmarks/{row['benchmark']}.py --sizes {row['size']} --store STORE",
-            str(row["seed"]),
-            row["commit"],
-            row["spread"],
+            f"{benchmark}, d = {_list((row['size'] for row in found), ', ')}" + ", other numbers" * unrelated,
+            f"python benchmarks/{benchmark}.py --sizes {_list(row['size'] for row in found)}"
+            + " --unrelated" * unrelated
+            + " --store STORE",
+            _list((row["seed"] for row in found), ", "),
+            commit,
+            spread,
         )
-        for row in (*training, *solvers)
+        for (benchmark, unrelated, commit, spread), found in runs.items()
     ]
     return Section(
         "speed",
         "Table 2: speed",
         "Ratios are measured side by side in one process. A repetition is trained in a stack with others, so its time "
         "is the stack's over their number.",
-        "python benchmarks/sorting.py --store STORE",
+        "python benchmarks/sorting.py",
         tables,
         sources=sources,
     )
@@ -223,25 +273,25 @@ def neighbors_section(rows: dict[str, Rows]) -> Section:
 
 
 def distribution_section(rows: dict[str, Rows]) -> Section:
-    """Figure 1."""
-    found = sorted(rows["distribution"], key=lambda row: (row["structure"], row["size"]))
-    worst = max((point["error"] for row in found for point in row["points"]), default=0.0)
+    """Figure 1, of the instances that the command takes."""
+    saved = {row["config_hash"]: row for row in rows["distribution"]}
+    keys = [config_hash("distribution", asdict(instance)) for instance in distribution.INSTANCES]
+    found = [saved[key] for key in keys if key in saved]
+    caption = "Probabilities over the noise's scale, and distances to Gibbs"
     return Section(
         "distribution",
         "Figure 1: what the noise does",
         "The probability of every structure as the scale of the noise grows: from one structure to all alike. With one "
         "Gumbel variable for each entry the distribution is not a Gibbs distribution, at no temperature.",
         "directloss distribution",
-        figures=[(figures.to_inline_svg(distribution.draw(found)), "Probabilities over sigma, and distances to Gibbs")]
-        if found
-        else [],
+        figures=[(_inline(distribution.draw(found), "distribution"), caption)] if found else [],
         sources=[
             Source(
                 row["structure"],
                 "directloss distribution",
                 str(row["seed"]),
                 row["code"],
-                f"probabilities within {worst:.4f} (standard error)",
+                f"standard error of a probability at most {max(point['error'] for point in row['points']):.4f}",
             )
             for row in found
         ],
@@ -249,53 +299,52 @@ def distribution_section(rows: dict[str, Rows]) -> Section:
 
 
 def dynamics_section(rows: dict[str, Rows]) -> Section:
-    """Figure 3."""
-    found = rows["dynamics"]
+    """Figure 3, a figure for each recipe, method, seed and length."""
+    groups: dict[tuple[Any, ...], Rows] = defaultdict(list)
+    for row in sorted(rows["dynamics"], key=lambda row: (row["size"], row["epsilon"])):
+        groups[tuple(row[name] for name in ("recipe", "method", "seed", "repetitions", "max_epochs"))].append(row)
+    drawn, sources = [], []
+    for number, key in enumerate(sorted(groups)):
+        recipe, method, seed, repetitions, epochs = key
+        spread = f"mean of {repetitions} repetitions"
+        caption = f"Recipe {recipe}, {summary.NAMES[method]}, seed {seed}: {spread}"
+        drawn.append((_inline(dynamics.draw(groups[key]), f"dynamics-{number}"), caption))
+        for commit in sorted({row["code"] for row in groups[key]}):
+            sizes = sorted({row["size"] for row in groups[key] if row["code"] == commit})
+            command = f"directloss dynamics --sizes {_list(sizes)} --methods {method} --recipe {recipe}"
+            command += f" --repetitions {repetitions} --epochs {epochs} --seed {seed}"
+            what = f"{recipe}, {summary.NAMES[method]}, d = {_list(sizes, ', ')}"
+            sources.append(Source(what, command, str(seed), commit, spread))
     return Section(
         "dynamics",
         "Figure 3: both signs of epsilon",
         "Loss, and the share of entries that the prediction and the loss-augmented prediction place rightly, while "
         "sorting is learned. Full lines: negative epsilon, towards better structures.",
         "directloss dynamics --sizes 10,100",
-        figures=[(figures.to_inline_svg(dynamics.draw(found)), "Loss and shares over epochs")] if found else [],
-        sources=[
-            Source(
-                f"d = {row['size']}, ε = {row['epsilon']:g}",
-                f"directloss dynamics --sizes {row['size']} --methods {row['method']} --recipe {row['recipe']} "
-                f"--repetitions {row['repetitions']} --epochs {row['max_epochs']} --seed {row['seed']}",
-                str(row["seed"]),
-                row["code"],
-                f"mean of {row['repetitions']} repetitions",
-            )
-            for row in found
-        ],
+        figures=drawn,
+        sources=sources,
     )
 
 
 def audit_section(rows: dict[str, Rows]) -> Section:
     """The auditor's plots, and the orders of the bias."""
     tables, drawn, sources = [], [], []
-    for row in rows["audit"]:
-        name = f"{row['structure']} of size {row['size']}" + (
-            f", k = {row['k']}" if row["structure"] == "subset" else ""
-        )
-        drawn.append(
-            (
-                figures.to_inline_svg(audit_command.draw(row["rows"])),
-                f"Bias, deviation, cosine and zero gradients: {name}",
-            )
-        )
-        slopes = [slope for slope in row["slopes"] if slope["slope"] is not None]
+    for number, row in enumerate(rows["audit"]):
+        name = f"{row['structure']} of size {row['size']}" + f", k = {row['k']}" * (row["structure"] == "subset")
+        figure = audit_command.draw(row["rows"])
+        figure.set_size_inches(13.5, 7.2)  # drawn for a wider page than this one
+        drawn.append((_inline(figure, f"audit-{number}"), f"Bias, deviation, cosine and zero gradients: {name}"))
         body = [
             (
                 f"{slope['target']}, σ = {slope['scale']:g}, {slope['rule']}",
                 [Cell(f"{slope['slope']:.2f}", [f"± {slope['error']:.2f}"])],
             )
-            for slope in slopes
+            for slope in row["slopes"]
+            if slope["slope"] is not None and slope["error"] is not None
         ]
-        tables.append(
-            Table(f"{name}: order of the bias in epsilon (theory: 1 for one side, 2 for both)", ("order",), body)
-        )
+        if body:
+            caption = f"Order of the bias in epsilon (theory: 1 for one side, 2 for both): {name}"
+            tables.append(Table(caption, ("order",), body))
         options = " ".join(
             f"--{option}={row[option]}"
             for option in ("structure", "size", "k", "scales", "epsilons", "samples", "repetitions", "seed")
@@ -332,9 +381,14 @@ SECTIONS: tuple[Callable[[dict[str, Rows]], Section], ...] = (
 )
 
 
-def _hash(config: sorting.Config) -> str:
-    return config_hash("sorting", asdict(config))
+def _inline(figure: "Figure", key: str) -> str:
+    """The figure as SVG with ids of its own, because all figures share the page's, and without what is not drawn."""
+    svg = figures.to_inline_svg(figure)
+    svg = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>", "", svg, flags=re.DOTALL)
+    used = set(re.findall(r'(?:url\(#|href="#)([^")]+)', svg))
+    svg = re.sub(r' id="([^"]+)"', lambda found: f' id="{key}-{found[1]}"' if found[1] in used else "", svg)
+    return re.sub(r'(url\(#|href="#)', rf"\g<1>{key}-", svg)
 
 
-def _list(values: Iterable[Any]) -> str:
-    return ",".join(map(str, sorted(set(values))))
+def _list(values: Iterable[Any], separator: str = ",") -> str:
+    return separator.join(map(str, sorted(set(values))))

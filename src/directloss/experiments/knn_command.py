@@ -1,0 +1,233 @@
+"""``directloss knn``: options to cells, cells to rows, rows to tables 3 and 4 and learning curves."""
+
+import json
+import shlex
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from directloss import data as image_data
+from directloss import nets
+from directloss.errors import UserError
+from directloss.experiments import figures, neighbors, summary
+from directloss.experiments.parallel import Ranks
+from directloss.experiments.results_command import to_csv
+from directloss.experiments.sort_command import one_of, split_list, split_numbers
+from directloss.files import make_folder, write_atomically
+from directloss.runs import Store, code_version
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+KEYS = (
+    "data",
+    "method",
+    "k",
+    "net",
+    "recipe",
+    "epochs",
+    "accuracy",
+    "validation_accuracy",
+    "sigma",
+    "seconds_per_epoch",
+    "seconds_per_query",
+)
+
+
+@dataclass(frozen=True)
+class Options:
+    """What ``directloss knn`` was asked for. None leaves a choice to the recipe."""
+
+    data: str = "mnist"
+    k: str = "5"
+    methods: str = "dsl"
+    net: str | None = None
+    recipe: str = "best"
+    seed: int = 0
+    epochs: int | None = None
+    candidates: int | None = None
+    queries: int | None = None
+    width: int | None = None
+    epsilon: float | None = None
+    threads: int | None = None
+
+
+def read_cells(options: Options) -> list[neighbors.Config]:
+    """The configuration of every cell, all choices checked before anything is written."""
+    names = split_list("--data", options.data)
+    for name in names:
+        one_of("--data", name, image_data.SOURCES)
+    methods = split_list("--methods", options.methods)
+    for method in methods:
+        one_of("--methods", method, neighbors.METHODS)
+    one_of("--recipe", options.recipe, neighbors.RECIPES)
+    if options.net is not None:
+        one_of("--net", options.net, nets.IMAGE_NETS)
+    counts = split_numbers("--k", options.k)
+    for name, least in (("epochs", 1), ("candidates", 2), ("queries", 0), ("width", 1), ("threads", 1), ("seed", 0)):
+        value = getattr(options, name)
+        if value is not None and value < least:
+            raise UserError(f"--{name} is {value}; expected at least {least}")
+    if options.epsilon == 0:
+        raise UserError("--epsilon is 0; expected a number other than 0")
+    overrides = {
+        name: getattr(options, name)
+        for name in ("epochs", "candidates", "queries", "width", "epsilon")
+        if getattr(options, name) is not None
+    }
+    if options.epsilon is not None:
+        overrides["limit"] = 100 * abs(options.epsilon)
+    cells = []
+    for name in names:
+        net = options.net or {"mnist": "lenet"}.get(name, "resnet9")
+        for method in methods:
+            for k in counts:
+                cell = neighbors.RECIPES[options.recipe](name, method, k, net, options.seed)
+                if name == "digits":
+                    cell = replace(cell, validation=200, candidates=min(cell.candidates, 400))
+                cell = replace(cell, **overrides)
+                if not 1 <= k <= cell.candidates - (cell.queries == 0):
+                    raise UserError(
+                        f"--k has {k}, but a batch has {cell.candidates} candidates; expected 1 to "
+                        f"{cell.candidates - (cell.queries == 0)}, or give more --candidates"
+                    )
+                cells.append(cell)
+    return cells
+
+
+def run(
+    options: Options, data_dir: Path | None, store: Path, checkpoints: Path, output: Path | None, as_json: bool
+) -> None:
+    """The whole command."""
+    cells = read_cells(options)
+    sets = {name: image_data.load(name, data_dir) for name in dict.fromkeys(cell.data for cell in cells)}
+    for folder in filter(None, (output, checkpoints)):
+        make_folder(folder)
+    if options.threads:
+        torch.set_num_threads(options.threads)
+    ranks = Ranks.join()
+    saved = Store(store)
+    for cell in cells:
+        config = asdict(cell)
+        if saved.finished("neighbors", config):
+            continue
+        checkpoint = checkpoints / f"{saved.key('neighbors', config)}.pt"
+        images = neighbors.Images(sets[cell.data], cell.validation)
+        with _progress(cell, ranks.index == 0 and sys.stderr.isatty()) as (on_step, on_epoch):
+            result = neighbors.train(cell, images, checkpoint, ranks, on_step, on_epoch)
+        if ranks.index == 0:
+            saved.add("neighbors", config, [(0, result)])
+    index = ranks.index
+    ranks.leave()
+    if index:
+        return
+    rows = [row for cell in cells for row in saved.rows("neighbors", saved.key("neighbors", asdict(cell)))]
+    if output:
+        _write(output, rows)
+    if as_json:
+        print(json.dumps([{key: row[key] for key in KEYS} for row in rows]))
+        return
+    _show(rows)
+    print(f"Rows: {store}" + (f", tables: {output}" if output else ""))
+
+
+def table(rows: Sequence[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
+    """Tables 3 and 4 in one: ours beside the paper's."""
+    header = ["data", "method", "k", "net", "seed", "epochs", "accuracy %", "paper", "valid. %", "sigma"]
+    header += ["s/epoch", "ms/query"]
+    body = []
+    for row in rows:
+        theirs = summary.TABLE_3.get(row["data"], {}).get(row["method"], {}).get(row["k"])
+        body.append(
+            [
+                row["data"],
+                row["method"],
+                str(row["k"]),
+                row["net"] + (f"-{row['width']}" if row["net"] == "resnet9" else ""),
+                str(row["seed"]),
+                str(row["epochs"]),
+                f"{row['accuracy']:.2f}",
+                f"{theirs:g}" if theirs else "-",
+                f"{row['validation_accuracy']:.2f}",
+                f"{row['sigma']:.3f}",
+                f"{row['seconds_per_epoch']:.1f}",
+                f"{1e3 * row['seconds_per_query']:.2f}",
+            ]
+        )
+    return header, body
+
+
+def draw(rows: Sequence[dict[str, Any]]) -> "Figure":
+    """Learning curves: training loss, validation accuracy and the share of images that need a backward pass."""
+    parts = (("loss", "wrong neighbours in training"), ("validation_accuracy", "validation accuracy"))
+    figure, axes = figures.panels(3)
+    for axis, (name, label) in zip(axes, (*parts, ("active", "images with a gradient")), strict=True):
+        for index, row in enumerate(rows):
+            axis.plot(
+                [point["epoch"] for point in row["curve"]],
+                [point[name] for point in row["curve"]],
+                color=figures.COLORS[index % len(figures.COLORS)],
+                linestyle=("-", "--", ":", "-.")[index // len(figures.COLORS) % 4],
+                label=f"{row['data']}, {row['method']}, k = {row['k']}",
+            )
+        axis.set_xlabel("epoch")
+        axis.set_title(label, fontsize=10)
+    axes[1].legend(fontsize=7, frameon=False)
+    return figure
+
+
+def _write(folder: Path, rows: list[dict[str, Any]]) -> None:
+    flat = [{name: value for name, value in row.items() if name != "curve"} for row in rows]
+    write_atomically(folder / "rows.csv", to_csv(flat))
+    points = [
+        {name: row[name] for name in ("data", "method", "k", "seed")} | point for row in rows for point in row["curve"]
+    ]
+    write_atomically(folder / "curves.csv", to_csv(points))
+    figures.save(draw(rows), folder / "curves")
+    facts = (
+        f"- command: `directloss {shlex.join(sys.argv[1:])}`\n"
+        f"- commit of the rows: {', '.join(sorted({row['code'] for row in rows}))}; of this table: {code_version()}\n"
+        f"- seeds: {', '.join(sorted({str(row['seed']) for row in rows}))}\n"
+        f"- machine: {summary.machine()}\n"
+        f"- training time: {sum(row['seconds_per_epoch'] * row['epochs'] for row in rows) / 3600:.2f} hours\n\n"
+    )
+    write_atomically(folder / "table.md", facts + summary.markdown(*table(rows)))
+
+
+def _show(rows: list[dict[str, Any]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    header, body = table(rows)
+    shown = Table(title="k nearest neighbours: ours beside the paper's (tables 3 and 4)")
+    for index, name in enumerate(header):
+        shown.add_column(name, justify="left" if index in (0, 1, 3) else "right", no_wrap=True)
+    for line in body:
+        shown.add_row(*line)
+    Console(width=None if sys.stdout.isatty() else 130).print(shown)
+
+
+@contextmanager
+def _progress(cell: neighbors.Config, visible: bool) -> Iterator[tuple[Any, Any]]:
+    """A bar over all steps of a cell, with the best accuracy so far and the time left."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"))
+    times = (TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
+    name = f"{cell.data} {cell.method} k={cell.k}"
+    with Progress(*columns, *times, console=Console(stderr=True), disable=not visible) as bar:
+        task = bar.add_task(name, total=cell.epochs)
+
+        def on_step(epoch: int, done: int, total: int) -> None:
+            bar.update(task, completed=epoch + done / total)
+
+        def on_epoch(point: dict[str, float]) -> None:
+            bar.update(task, description=f"{name}: {100 * point['validation_accuracy']:.2f} % valid.")
+
+        yield on_step, on_epoch

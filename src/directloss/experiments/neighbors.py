@@ -1,0 +1,396 @@
+"""k nearest neighbours on images: tables 3 and 4 of the paper.
+
+A net embeds images; a query's scores are its negative distances to the candidates; the prediction is the k nearest,
+and the loss is the share of them with another label. A step has two halves: from the embeddings to the gradient of the
+loss with respect to them, and from there back through the net, which images without a gradient can be spared.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from directloss import costs, nets
+from directloss.data import ImageSet
+from directloss.epsilon import AdaptiveEpsilon
+from directloss.errors import UserError
+from directloss.estimators import DirectLoss, gumbel_neuralsort, neuralsort, relaxed_subset
+from directloss.estimators.direct import Sides
+from directloss.experiments.parallel import Ranks
+from directloss.files import open_atomically
+from directloss.neighbors.distance import negative_distance, without_diagonal
+from directloss.runs import config_hash
+from directloss.structures import Subset
+
+METHODS = ("direct0", "direct1", "dsl", "neuralsort", "neuralsort-stochastic", "relaxsubsample")
+
+
+@dataclass(frozen=True)
+class Config:
+    """Every choice of a cell. The defaults are the paper's."""
+
+    data: str
+    method: str  # of METHODS
+    k: int
+    net: str = "lenet"  # of nets.IMAGE_NETS
+    width: int = 32  # of a resnet9
+    recipe: str = "paper"
+    seed: int = 0
+    # training
+    epochs: int = 220  # each is one pass over the candidates
+    candidates: int = 800  # in a batch
+    queries: int = 100  # in a batch, besides; 0: every candidate is a query of all others
+    validation: int = 5000  # images kept from training, to choose the epoch
+    augment: str = "none"  # or shift, or shift-flip
+    optimizer: str = "adam"  # or sgd, with momentum .9
+    learning_rate: float = 1e-3
+    weight_decay: float = 0.0
+    decay: bool = False  # linearly to zero
+    sparse: bool = False  # no backward pass for images without a gradient; exact for nets without batch statistics
+    # direct loss
+    cost: str = "label-distance"  # or wrong-label
+    sides: Sides = "one"
+    epsilon: float = -0.1
+    limit: float = 0.9999
+    samples: int = 1
+    scale_learning_rate: float = 1e-6
+    # relaxations
+    temperature: float = 16.0
+
+    def __post_init__(self) -> None:
+        if self.method not in METHODS:
+            raise ValueError(f"method is {self.method!r}; expected of {METHODS}")
+        if self.net not in nets.IMAGE_NETS:
+            raise ValueError(f"net is {self.net!r}; expected of {tuple(nets.IMAGE_NETS)}")
+
+
+def paper(data: str, method: str, k: int, net: str, seed: int) -> Config:
+    """The paper's recipe; for the relaxations that of NeuralSort's authors, which it follows."""
+    if not method.startswith("d"):
+        samples = 1 if method == "neuralsort" else 5
+        temperature = 64.0 if data == "cifar-10" else 16.0
+        return Config(
+            data,
+            method,
+            k,
+            net,
+            seed=seed,
+            candidates=600 if data == "cifar-10" else 800,
+            optimizer="sgd",
+            weight_decay=5e-4,
+            samples=samples,
+            temperature=1.0 if method == "relaxsubsample" else temperature,
+        )
+    return Config(
+        data,
+        method,
+        k,
+        net,
+        seed=seed,
+        candidates=600 if data == "cifar-10" else 800,
+        epsilon=-0.2 if data == "cifar-10" else -0.1,
+        samples=1 if k > 1 or method == "direct0" else 5,
+    )
+
+
+def best(data: str, method: str, k: int, net: str, seed: int) -> Config:
+    """What two cores learn best from in minutes: every image is a query, both sides, a falling rate, moved images."""
+    epochs = {"lenet": 20, "resnet9": 12, "resnet18": 12}[net]
+    direct = method.startswith("d")
+    return Config(
+        data,
+        method,
+        k,
+        net,
+        width=16,
+        recipe="best",
+        seed=seed,
+        epochs=epochs,
+        candidates=500,
+        queries=0,
+        augment="shift" if data in ("mnist", "digits") else "shift-flip",
+        weight_decay=0.0 if net == "lenet" else 5e-4,
+        decay=True,
+        sparse=direct and net == "lenet",
+        cost="wrong-label",
+        sides="both",
+        epsilon=float(k),
+        limit=100.0 * k,
+        samples=1 if direct or method == "neuralsort" else 5,
+        temperature=1.0 if method == "relaxsubsample" else 16.0,
+    )
+
+
+RECIPES: dict[str, Callable[[str, str, int, str, int], Config]] = {"paper": paper, "best": best}
+
+
+class Images:
+    """An image set split for an experiment: training, validation and test, as uint8 tensors, normalised in batches."""
+
+    def __init__(self, images: ImageSet, validation: int):
+        if validation >= len(images.train_labels):
+            raise UserError(
+                f"{validation} images for validation, but {images.name} has {len(images.train_labels)} for training"
+            )
+        order = torch.from_numpy(np.random.default_rng(0).permutation(len(images.train_labels)))
+        held, kept = order[:validation].sort().values, order[validation:].sort().values
+        every, labels = torch.from_numpy(np.array(images.train_images)), torch.from_numpy(np.array(images.train_labels))
+        self.train, self.train_labels = every[kept], labels[kept]
+        self.held, self.held_labels = every[held], labels[held]
+        self.test = torch.from_numpy(np.array(images.test_images))
+        self.test_labels = torch.from_numpy(np.array(images.test_labels))
+        self.classes = len(images.classes)
+        sample = self.train[:10_000].float()
+        self.mean = sample.mean((0, 2, 3), keepdim=True)
+        self.deviation = sample.std((0, 2, 3), keepdim=True).clamp_min(1.0)
+
+    def normalize(self, images: Tensor) -> Tensor:
+        """uint8 to floats of mean zero and unit deviation."""
+        return (images.float() - self.mean) / self.deviation
+
+
+class Training:
+    """A net in training, with all that has to be saved to go on exactly."""
+
+    def __init__(self, config: Config, images: Images, ranks: Ranks):
+        self.config, self.images, self.ranks = config, images, ranks
+        self.generator = torch.Generator().manual_seed(config.seed)
+        channels, size = images.train.shape[1], images.train.shape[-1]
+        options = {"width": config.width} if config.net == "resnet9" else {}
+        self.net = nets.IMAGE_NETS[config.net](channels, size, generator=self.generator, **options)
+        make_scale = nets.LeNetScale if size < 32 and size >= 16 else nets.ConvScale
+        self.scale_net: nn.Module = make_scale(channels, size, generator=self.generator)
+        self.train_net, self.train_scale_net = ranks.wrap(self.net), ranks.wrap(self.scale_net)
+        rate, decay = config.learning_rate, config.weight_decay
+        self.optimizer: torch.optim.Optimizer = (
+            torch.optim.Adam(self.net.parameters(), lr=rate, weight_decay=decay)
+            if config.optimizer == "adam"
+            else torch.optim.SGD(self.net.parameters(), lr=rate, momentum=0.9, weight_decay=decay)
+        )
+        self.scale_optimizer = torch.optim.SGD(self.scale_net.parameters(), lr=config.scale_learning_rate)
+        self.criterion = DirectLoss(
+            Subset(config.k),
+            epsilon=AdaptiveEpsilon(config.epsilon, limit=config.limit),
+            sides=config.sides,
+            samples=config.samples,
+        )
+        self.epoch = 0
+        self.curve: list[dict[str, float]] = []
+        self.best: dict[str, Any] = {"accuracy": -1.0}
+
+    def run_epoch(self, on_step: Callable[[int, int], None] = lambda done, total: None) -> dict[str, float]:
+        """One pass over the candidates; return the means of what its steps saw."""
+        config, start = self.config, time.perf_counter()
+        self.net.train()
+        seen = []
+        batches = list(self._batches())
+        for index, (candidates, queries) in enumerate(batches):
+            if config.decay:
+                done = (self.epoch + index / len(batches)) / config.epochs
+                for group in self.optimizer.param_groups:
+                    group["lr"] = config.learning_rate * (1 - done)
+            seen.append(self._step(candidates, queries))
+            on_step(index + 1, len(batches))
+        self.epoch += 1
+        seconds = time.perf_counter() - start
+        asked = sum(len(queries) if config.queries else len(candidates) for candidates, queries in batches)
+        means = {name: sum(step[name] for step in seen) / len(seen) for name in seen[0]}
+        return {**means, "seconds": seconds, "seconds_per_query": seconds / asked}
+
+    def _batches(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Indices of candidates and of queries, disjoint."""
+        config = self.config
+        order = torch.randperm(len(self.images.train), generator=self.generator)
+        size = min(config.candidates, len(order) - config.queries)
+        if config.k > size - (config.queries == 0):
+            raise UserError(f"k is {config.k}, but a batch has only {size} candidates; give more --candidates")
+        twice = torch.cat([order, order])
+        for first in range(0, len(order) - size + 1, size):
+            yield twice[first : first + size], twice[first + size : first + size + config.queries]
+
+    def _step(self, candidates: Tensor, queries: Tensor) -> dict[str, float]:
+        config, ranks = self.config, self.ranks
+        candidates, queries = ranks.share(candidates), ranks.share(queries)
+        index = torch.cat([candidates, queries])
+        inputs = self.images.normalize(_augment(self.images.train[index], config.augment, self.generator))
+        labels = self.images.train_labels[index]
+        with torch.set_grad_enabled(not config.sparse):
+            embedded = (self.net if config.sparse else self.train_net)(inputs)
+        leaf = embedded.detach().requires_grad_()
+        loss, sigma = self._loss(leaf, labels, len(candidates), inputs)
+        loss.backward()
+        gradient = ranks.sum_gradients(leaf)
+        self.optimizer.zero_grad()
+        active = gradient.abs().amax(1) > 0
+        if config.sparse:
+            if not active.any():
+                active[0] = True  # every rank takes part in the exchange of gradients
+            self.train_net(inputs[active]).backward(gradient[active])
+        else:
+            embedded.backward(gradient)
+        self.optimizer.step()
+        if config.method == "dsl":
+            self.scale_optimizer.step()
+            self.scale_optimizer.zero_grad()
+        return {"loss": loss.item() * ranks.count, "active": active.float().mean().item(), "sigma": sigma}
+
+    def _loss(self, leaf: Tensor, labels: Tensor, candidates: int, inputs: Tensor) -> tuple[Tensor, float]:
+        """The mean over all ranks' queries, as far as it is this rank's; and the mean scale."""
+        config, ranks = self.config, self.ranks
+        alone = config.queries == 0
+        bank, bank_labels = ranks.gather(leaf[:candidates]), ranks.gather_labels(labels[:candidates])
+        asking = slice(0, candidates) if alone else slice(candidates, None)
+        scores = negative_distance(leaf[asking], bank)
+        wrong = costs.wrong_label(bank_labels, labels[asking], config.k)
+        if alone:
+            own = ranks.index * candidates
+            scores, wrong = (_without_own(part, own) for part in (scores, wrong))
+        if not config.method.startswith("d"):
+            return self._relaxed(scores, wrong).mean() / ranks.count, 0.0
+        cost = wrong
+        if config.cost == "label-distance":
+            cost = scores.detach() * (wrong == 0)  # -distance where the label is right
+        scale: float | Tensor = {"direct0": 0.0, "direct1": 1.0}.get(config.method, 0.0)
+        if config.method == "dsl":
+            scale = self.train_scale_net(inputs[asking])
+        loss = self.criterion(scores, cost, scale, self.generator).mean() / ranks.count
+        return loss, scale.mean().item() if isinstance(scale, Tensor) else scale
+
+    def _relaxed(self, scores: Tensor, wrong: Tensor) -> Tensor:
+        """The relaxed share of wrong neighbours; NeuralSort sorts by squared distances."""
+        config = self.config
+        if config.method == "neuralsort":
+            chosen = neuralsort(-scores.square(), config.temperature, config.k).sum(-2).unsqueeze(0)
+        elif config.method == "neuralsort-stochastic":
+            chosen = gumbel_neuralsort(
+                -scores.square(), config.temperature, config.k, config.samples, generator=self.generator
+            ).sum(-2)
+        else:
+            chosen = relaxed_subset(scores, config.k, config.temperature, config.samples, generator=self.generator)
+        return (chosen * wrong).sum(-1)
+
+    def state(self) -> dict[str, Any]:
+        """Everything that training goes on from."""
+        return {
+            "config": config_hash("neighbors", asdict(self.config)),
+            "epoch": self.epoch,
+            "curve": self.curve,
+            "best": self.best,
+            "net": self.net.state_dict(),
+            "scale_net": self.scale_net.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "scale_optimizer": self.scale_optimizer.state_dict(),
+            "criterion": self.criterion.state_dict(),
+            "generator": self.generator.get_state(),
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on from a saved state."""
+        self.epoch, self.curve, self.best = state["epoch"], state["curve"], state["best"]
+        for name in ("net", "scale_net", "optimizer", "scale_optimizer", "criterion"):
+            getattr(self, name).load_state_dict(state[name])
+        self.generator.set_state(state["generator"])
+
+
+def train(
+    config: Config,
+    images: Images,
+    checkpoint: Path,
+    ranks: Ranks = Ranks(),
+    on_step: Callable[[int, int, int], None] = lambda epoch, done, total: None,
+    on_epoch: Callable[[dict[str, float]], None] = lambda point: None,
+) -> dict[str, Any]:
+    """Train a cell, from its checkpoint where there is one; return its result."""
+    training = Training(config, images, ranks)
+    if checkpoint.exists():
+        training.restore(load_checkpoint(checkpoint, config))
+    while training.epoch < config.epochs:
+        point = training.run_epoch(lambda done, total: on_step(training.epoch, done, total))
+        if ranks.index == 0:
+            point["validation_accuracy"] = accuracy(training.net, config.k, images, images.held, images.held_labels)
+            training.curve.append({"epoch": training.epoch, **point})
+            if point["validation_accuracy"] > training.best["accuracy"]:
+                kept = {name: value.clone() for name, value in training.net.state_dict().items()}
+                training.best = {"accuracy": point["validation_accuracy"], "epoch": training.epoch, "net": kept}
+            save_checkpoint(checkpoint, training.state())
+            on_epoch(training.curve[-1])
+        ranks.wait()
+    if ranks.index:
+        return {}
+    training.net.load_state_dict(training.best["net"])
+    curve = training.curve
+    return {
+        "accuracy": 100 * accuracy(training.net, config.k, images, images.test, images.test_labels),
+        "validation_accuracy": 100 * training.best["accuracy"],
+        "best_epoch": training.best["epoch"],
+        "sigma": curve[-1]["sigma"],
+        "final_epsilon": float(training.criterion.epsilon),
+        "seconds_per_epoch": sum(point["seconds"] for point in curve) / len(curve),
+        "seconds_per_query": sum(point["seconds_per_query"] for point in curve) / len(curve),
+        "curve": curve,
+    }
+
+
+def save_checkpoint(path: Path, state: dict[str, Any]) -> None:
+    """Whole or not at all."""
+    with open_atomically(path) as file:
+        torch.save(state, file)
+
+
+def load_checkpoint(path: Path, config: Config) -> dict[str, Any]:
+    """A saved state of this configuration; nothing in it can execute code."""
+    try:
+        state: dict[str, Any] = torch.load(path, weights_only=True)
+    except Exception as error:
+        raise UserError(f"{path} is no checkpoint ({type(error).__name__}); delete it to start again") from None
+    if not isinstance(state, dict) or state.get("config") != config_hash("neighbors", asdict(config)):
+        raise UserError(f"{path} is a checkpoint of another configuration; give another --checkpoints folder")
+    return state
+
+
+@torch.no_grad()
+def embed(net: nn.Module, images: Images, pictures: Tensor, chunk: int = 500) -> Tensor:
+    """Embeddings of uint8 images, (N, D)."""
+    net.eval()
+    return torch.cat([net(images.normalize(part)) for part in pictures.split(chunk)])
+
+
+@torch.no_grad()
+def accuracy(net: nn.Module, k: int, images: Images, pictures: Tensor, labels: Tensor) -> float:
+    """The share that a majority of the k nearest training images labels rightly; of equal votes the nearer counts."""
+    bank, queries = embed(net, images, images.train), embed(net, images, pictures)
+    right = 0
+    for part, truth in zip(queries.split(250), labels.split(250), strict=True):
+        nearest = torch.cdist(part, bank).topk(k, largest=False).indices
+        votes = nn.functional.one_hot(images.train_labels[nearest], images.classes).double()
+        nearer = 1 + 1e-6 * torch.arange(k, 0, -1, dtype=torch.float64)
+        right += int(((votes * nearer.unsqueeze(-1)).sum(1).argmax(1) == truth).sum())
+    return right / len(labels)
+
+
+def _without_own(scores: Tensor, first: int) -> Tensor:
+    """(Q, N) without the entries (i, first + i): a query is not its own neighbour."""
+    if scores.shape[0] == scores.shape[1]:
+        return without_diagonal(scores)
+    rows = torch.arange(len(scores)).unsqueeze(1)
+    others = torch.arange(scores.shape[1] - 1) + (torch.arange(scores.shape[1] - 1) >= first + rows)
+    return scores.gather(1, others)
+
+
+def _augment(images: Tensor, kind: str, generator: torch.Generator) -> Tensor:
+    """Move each image by up to two pixels, and mirror half of them."""
+    if kind == "none":
+        return images
+    count, _, height, width = images.shape
+    if kind == "shift-flip":
+        mirrored = torch.rand(count, generator=generator) < 0.5
+        images = torch.where(mirrored[:, None, None, None], images.flip(-1), images)
+    padded = nn.functional.pad(images, (2, 2, 2, 2))
+    down, right = torch.randint(5, (2, count, 1), generator=generator)
+    rows, columns = down + torch.arange(height), right + torch.arange(width)
+    return padded[torch.arange(count)[:, None, None], :, rows[:, :, None], columns[:, None, :]].movedim(-1, 1)

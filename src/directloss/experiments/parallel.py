@@ -1,0 +1,78 @@
+"""Training in several processes: what a rank does for all, and what it gets from them."""
+
+import os
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+
+class _Gather(torch.autograd.Function):
+    """Every rank's rows, (R * n, ...). Backward, a rank's rows get the sum of what all ranks computed for them."""
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor) -> Tensor:
+        parts = [torch.empty_like(rows) for _ in range(dist.get_world_size())]
+        dist.all_gather(parts, rows.contiguous())
+        ctx.count = len(rows)
+        return torch.cat(parts)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Tensor:
+        total: Tensor = grads[0].contiguous()
+        dist.all_reduce(total)
+        first = dist.get_rank() * ctx.count
+        return total[first : first + ctx.count]
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """This process among ``count``; alone by default."""
+
+    index: int = 0
+    count: int = 1
+
+    @classmethod
+    def join(cls) -> "Ranks":
+        """Meet the others that torchrun started, if it did."""
+        count = int(os.environ.get("WORLD_SIZE", "1"))
+        if count == 1:
+            return cls()
+        dist.init_process_group("gloo", timeout=timedelta(hours=2))
+        return cls(dist.get_rank(), count)
+
+    def leave(self) -> None:
+        if self.count > 1:
+            dist.destroy_process_group()
+
+    def wrap(self, module: nn.Module) -> nn.Module:
+        """The module with gradients averaged over ranks in its backward pass."""
+        return module if self.count == 1 else nn.parallel.DistributedDataParallel(module)
+
+    def share(self, index: Tensor) -> Tensor:
+        """This rank's part of a batch's indices, as many for each rank."""
+        size = len(index) // self.count
+        return index[self.index * size : (self.index + 1) * size]
+
+    def gather(self, rows: Tensor) -> Tensor:
+        gathered: Tensor = rows if self.count == 1 else _Gather.apply(rows)
+        return gathered
+
+    def gather_labels(self, labels: Tensor) -> Tensor:
+        if self.count == 1:
+            return labels
+        parts = [torch.empty_like(labels) for _ in range(self.count)]
+        dist.all_gather(parts, labels)
+        return torch.cat(parts)
+
+    def sum_gradients(self, leaf: Tensor) -> Tensor:
+        """The gradient of a leaf, times the ranks that will average it."""
+        gradient = torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
+        return gradient * self.count
+
+    def wait(self) -> None:
+        if self.count > 1:
+            dist.barrier()
