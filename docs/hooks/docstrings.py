@@ -1,28 +1,37 @@
-"""A griffe extension: docstrings as they are written here, in Markdown."""
+"""A griffe extension: docstrings as they are written here, read as Markdown."""
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
-from griffe import Attribute, Docstring, Extension, Object
+from griffe import Class, Extension, Object
 
-COMMENT = re.compile(r"^[^#]*\s\s#\s(.*)$")
-DOCTEST = re.compile(r"^( *)>>> (?:.+\n?)+", re.MULTILINE)
-STARRED = re.compile(r"\*(?=\w+(?![\w*]))")  # of *E, not of *emphasis*
+COMMENT = re.compile(r"\s\s# (.*)$")
+# Doctests and code, which stay as they are, or the star of *E, but not of *emphasis*.
+PART = re.compile(r"^(?P<indent> *)>>> (?:.+(?:\n|$))+|``.+?``|`[^`\n]+`|\*(?=\w+(?![\w*]))", re.MULTILINE)
 
 
 class Docstrings(Extension):
-    """A comment behind a field is its docstring; doctests are code; ``*E`` has a star and is not emphasised."""
+    """Doctests become code, a star before a name a star, and a comment behind a field the field's description."""
 
     def on_object(self, *, obj: Object, **_: Any) -> None:
-        if obj.docstring is None:
+        if not obj.docstring:
             return
-        text = STARRED.sub(r"\\*", obj.docstring.value)
-        obj.docstring.value = DOCTEST.sub(self._fence, text)
+        if isinstance(obj, Class) and (fields := "\n".join(_fields(obj))):
+            obj.docstring.value += f"\n\nAttributes:\n{fields}"
+        obj.docstring.value = PART.sub(_markdown, obj.docstring.value)
 
-    @staticmethod
-    def _fence(match: re.Match[str]) -> str:
-        return f"{match[1]}```pycon\n{match[0].replace(chr(92) + '*', '*').rstrip()}\n{match[1]}```\n"
 
-    def on_attribute(self, *, attr: Attribute, **_: Any) -> None:
-        if attr.docstring is None and attr.lineno and (found := COMMENT.match(attr.lines_collection[attr.filepath][attr.lineno - 1])):
-            attr.docstring = Docstring(found[1], lineno=attr.lineno, parent=attr)
+def _fields(cls: Class) -> Iterator[str]:
+    lines = cls.lines_collection[cls.filepath]
+    for name, member in cls.members.items():
+        if member.is_attribute and member.lineno and (comment := COMMENT.search(lines[member.lineno - 1])):
+            yield f"    {name}: {comment[1]}"
+
+
+def _markdown(match: re.Match[str]) -> str:
+    if match[0] == "*":
+        return r"\*"
+    if match["indent"] is None:
+        return match[0]
+    return f"{match['indent']}```pycon\n{match[0].rstrip()}\n{match['indent']}```\n"

@@ -1,8 +1,8 @@
 """A mkdocs hook: what a page links to outside docs/ becomes a page of the site.
 
-The start page is the README, with docs/index.md below it. Other Markdown files and source files that some page links to
-get pages of their own. The text of a link to a source file is a piece of its code, in backquotes: the link leads to
-the line it stands in, wherever that moves to.
+The start page is the README, with docs/index.md before its licence. Other Markdown files and source files that some
+page links to get pages of their own. The text of a link to a source file is a piece of its code, in backquotes: the
+link leads to the line it stands in, wherever that moves to.
 """
 
 import posixpath
@@ -11,10 +11,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 # Within the site, or to a file: no address with a scheme, and no bare anchor.
 LINK = re.compile(r"(?P<text>\[`[^`]+`)?\]\((?P<target>[^)#:\s]+)(?P<anchor>#[^)\s]*)?\)")
+
+_origins: dict[str, Path] = {}  # the files outside docs/, by their pages
 
 
 def links(markdown: str, folder: Path) -> Iterator[tuple[re.Match[str], Path]]:
@@ -75,12 +77,14 @@ def outside() -> list[Path]:
 def on_files(files: Any, config: Any) -> Any:
     from mkdocs.structure.files import File, InclusionLevel
 
-    for path in outside():
-        text = path.read_text()
+    _origins.update((site_path(path), path) for path in outside())
+    for uri, path in _origins.items():
+        content = path.read_bytes()
         if path.suffix == ".py":
             header = "---\nhide: [navigation, toc]\nsearch: {exclude: true}\n---\n"
-            text = f'{header}# {path.relative_to(ROOT)}\n\n``````{{.python linenums="1"}}\n{text}``````\n'
-        files.append(File.generated(config, site_path(path), content=text, inclusion=InclusionLevel.NOT_IN_NAV))
+            code = f'``````{{.python linenums="1"}}\n{content.decode()}``````\n'
+            content = f"{header}# {path.relative_to(ROOT)}\n\n{code}".encode()
+        files.append(File.generated(config, uri, content=content, inclusion=InclusionLevel.NOT_IN_NAV))
     return files
 
 
@@ -89,6 +93,11 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
     if uri.endswith(".py.md"):
         return markdown
     if uri == "index.md":
-        return rewrite((ROOT / "README.md").read_text(), ROOT, uri) + "\n" + rewrite(markdown, DOCS, uri)
-    origin = next((path for path in outside() if site_path(path) == uri), DOCS / uri)
-    return rewrite(markdown, origin.parent, uri)
+        text, licence, end = rewrite((ROOT / "README.md").read_text(), ROOT, uri).partition("## Licence")
+        return f"{text}#{rewrite(markdown, DOCS, uri)}\n{licence}{end}"  # one heading level down
+    return rewrite(markdown, _origins.get(uri, DOCS / uri).parent, uri)
+
+
+def on_page_content(html: str, page: Any, config: Any, files: Any) -> None:
+    """Tell mkdocs, which checks anchors, of those in code."""
+    page.present_anchor_ids |= set(re.findall(r'id="(__span-\d+-\d+)"', html))
