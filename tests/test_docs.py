@@ -1,16 +1,16 @@
 """What the documents promise: examples run, links lead somewhere, and every public name explains itself."""
 
 import inspect
-import os
 import re
 import runpy
 import shlex
-import subprocess
-import sys
+from html.parser import HTMLParser
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 import pytest
 import torch
+from pages import build_site
 
 import directloss as dl
 from directloss.cli import app
@@ -80,13 +80,17 @@ def test_a_link_to_code_names_what_stands_in_exactly_one_line(text, path):
 
 
 def test_links_on_the_site_lead_to_the_line():
-    folder = ROOT / "docs"
-    text = "[`class Gumbel`](../src/directloss/noise.py), [data](data.md#x), [sorting](../results/sorting/README.md)"
     line = HOOK["line_of"](ROOT / "src/directloss/noise.py", "class Gumbel")
-    assert HOOK["rewrite"](text, folder, "paper.md") == (
-        f"[`class Gumbel`](src/directloss/noise.py.md#__span-0-{line}), [data](data.md#x), [sorting](results/sorting.md)"
-    )
-    assert HOOK["rewrite"]("[data](docs/data.md)", ROOT, "results/sorting.md") == "[data](../data.md)"
+    for folder, page, link, expected in (
+        ("docs", "paper.md", "../src/directloss/noise.py", f"src/directloss/noise.py.md#__span-0-{line}"),
+        ("docs/api", "api/noise.md", "../../src/directloss/noise.py", f"../src/directloss/noise.py.md#__span-0-{line}"),
+        ("docs", "paper.md", "data.md#x", "data.md#x"),
+        ("docs", "paper.md", "../results/sorting/README.md", "results/sorting.md"),
+        (".", "index.md", "docs/data.md", "data.md"),
+        ("docs", "paper.md", "https://example.org/data.md", "https://example.org/data.md"),
+    ):
+        text = f"[`class Gumbel`]({link}) and more"
+        assert HOOK["rewrite"](text, ROOT / folder, page) == f"[`class Gumbel`]({expected}) and more"
 
 
 @pytest.mark.parametrize("fragment", ["no such code", "import"])
@@ -165,3 +169,48 @@ SHELL = [
 @pytest.mark.parametrize("line", SHELL)
 def test_shell_examples_are_valid_commands(line):
     app.parse_args(shlex.split(line, comments=True)[1:], exit_on_error=False, print_error=False)
+
+
+class Links(HTMLParser):
+    """What a page loads, where it leads, and the anchors it has."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.loads, self.leads, self.anchors = set(), set(), set()
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        for name, value in attributes:
+            if name == "href":
+                # A canonical or neighbouring page is named, not loaded.
+                named = tag == "a" or dict(attributes).get("rel") in ("canonical", "prev", "next")
+                (self.leads if named else self.loads).add(value)
+            elif name in ("src", "srcset", "data", "poster", "action", "xlink:href"):
+                self.loads.add(value)
+            elif name == "style":
+                self.loads |= set(re.findall(r"url\((.*?)\)", value))
+            elif name in ("id", "name"):
+                self.anchors.add(value)
+
+
+def test_the_site_builds_asks_no_server_for_anything_and_its_links_lead_somewhere(tmp_path):
+    """But for what the theme's script loads: tests/browser looks at that."""
+    build_site(tmp_path)
+    pages = {path: Links(path.read_text()) for path in tmp_path.rglob("*.html")}
+    assert len(pages) > 30
+    for path, page in pages.items():
+        assert {url for url in page.loads if urlsplit(url).netloc} == set()
+        for url in page.leads | page.loads:
+            parts = urlsplit(url)
+            if path.name == "404.html" or parts.scheme or parts.netloc:
+                continue  # the one page that cannot know where it is, and addresses elsewhere
+            target = (path.parent / unquote(parts.path)).resolve() if parts.path else path
+            target = target / "index.html" if target.is_dir() else target
+            assert target.exists(), f"{path.relative_to(tmp_path)} leads to {url}"
+            if parts.fragment and target in pages:
+                assert parts.fragment in pages[target].anchors, f"{path.relative_to(tmp_path)} leads to {url}"
+    for sheet in tmp_path.rglob("*.css"):
+        text = sheet.read_text()
+        assert re.findall(r"@import|url\([\"']?(?:https?:)?//", text) == []
+    # The theme's script would ask for these parts elsewhere.
+    assert [path for path in pages if re.search(r'class="mermaid"|data-md-component="source"', path.read_text())] == []
