@@ -5,7 +5,7 @@ export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 BIN := .venv/bin
 
-.PHONY: help demo test test-browser check format fuzz bench clean
+.PHONY: help demo test test-browser check docs format fuzz bench clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -30,6 +30,11 @@ INSTALL := $(BIN)/pip install --quiet --no-compile --editable
 	$(INSTALL) '.[browser]'
 	touch $@
 
+# With the tools of .venv/dev: ruff lays out the signatures.
+.venv/docs: .venv/dev
+	$(INSTALL) '.[docs]'
+	touch $@
+
 demo: .venv/core  ## train something small and real, and show a table
 	$(BIN)/directloss sort --recipe best --sizes 10,40,100 --methods direct0,dsl --repetitions 8 --jobs 2 --store demo.sqlite --output demo
 
@@ -46,6 +51,9 @@ check: .venv/dev  ## ruff and mypy
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+docs: .venv/docs  ## the documentation site, in site/
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
 format: .venv/dev  ## let ruff rewrite
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
@@ -57,5 +65,5 @@ bench: .venv/bench  ## solver speed against SciPy, lapx and Sinkhorn, side by si
 	$(BIN)/python benchmarks/matching.py
 
 clean:  ## forget the environment and caches
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv site .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find src tests benchmarks -name __pycache__ -prune -exec rm -rf {} +

@@ -25,8 +25,12 @@ class DirectNeighborsClassifier(ClassifierMixin, TransformerMixin, BaseEstimator
     module : callable or None
         Called with the shape of one sample, returns a ``torch.nn.Module`` that embeds a batch. None chooses: an MLP for
         flat features, a LeNet for grey images (channels, height, width) of 16 pixels or more, else a ResNet-9.
-    epochs, batch_size, learning_rate : int, int, float
-        Of training with Adam, whose rate falls linearly to zero. In a batch every sample is a query of all others.
+    epochs : int
+        Of training with Adam.
+    batch_size : int
+        In a batch every sample is a query of all others.
+    learning_rate : float
+        At the start; it falls linearly to zero.
     epsilon : float or None
         As for ``dl.NeighborLoss``; None is its default, ``n_neighbors``.
     device : str
