@@ -35,6 +35,8 @@ COMMANDS = (
     "audit --repetitions 200",
     "audit --repetitions 200 --structure subset --size 4 --scales 0,.5 --epsilons=-2,2,-3 --samples 1,2",
     "distribution",
+    "knn --data digits --k 3 --methods direct0,neuralsort --epochs 1 --width 4 --candidates 200",
+    "knn --data digits --k 2 --epochs 1 --width 4 --seed 1",
 )
 
 
@@ -91,6 +93,8 @@ def run(command: str, store: Path, folder: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(figures, "save", lambda figure, path: None)
         patch.setattr(distribution, "SIGMAS", (0.0, 0.5, 3.0))
+        if command.startswith("knn"):
+            command += f" --checkpoints={folder / 'checkpoints'}"
         main([*command.split(), f"--store={store}", f"--output={folder}"])
 
 

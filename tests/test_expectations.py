@@ -111,7 +111,7 @@ def logistic_difference(t: Tensor) -> Tensor:
         (dl.Normal(variance=3.0), lambda t: normal_difference(t / math.sqrt(3))),
         (LOGISTIC, logistic_difference),
     ],
-    ids=str,
+    ids=["gumbel", "normal", "normal-3", "logistic"],
 )
 @pytest.mark.parametrize("sigma", [0.3, 2.0])
 def test_one_of_two_has_the_distribution_of_the_noises_difference(noise, distribution, sigma):

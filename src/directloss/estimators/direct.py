@@ -11,7 +11,7 @@ Then (corollary 2)
 
     d E[loss(y)] / d theta = lim_{eps -> 0} E[(y_eps - y) / eps],
 
-and the chain rule carries it to the scores (equation 7: times d theta / d mu = 1) and to the scale (equation 8: times
+and the chain rule carries it to the scores (equation 16: times d theta / d mu = 1) and to the scale (equation 17: times
 d theta / d sigma = gamma). ``sigma = 0`` is direct loss minimisation (McAllester et al. 2010), ``sigma = 1`` is
 Lorberbom et al. 2018, a learned ``sigma`` is Direct Stochastic Learning. ``sides="both"`` is the central difference
 ``(y_{+eps} - y_{-eps}) / (2 eps)`` of the same derivative, with a bias of second order in eps.
@@ -33,7 +33,7 @@ Sides = Literal["one", "both"]
 class _Direct(torch.autograd.Function):
     """scores, scale (B..., *E) and noise (S, B..., *E) -> the mean over samples of ``<cost, y>``, (B...).
 
-    Its gradients are equations 7 and 8, written on the few ones of ``y_eps`` and ``y``.
+    Its gradients are equations 16 and 17, written on the few ones of ``y_eps`` and ``y``.
     """
 
     @staticmethod

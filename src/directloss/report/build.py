@@ -289,16 +289,18 @@ def neighbors_section(rows: dict[str, Rows]) -> Section:
             Table(f"{data}, recipe {recipe}, seed {seed}: test accuracy, %", [f"k = {k}" for k in counts], body)
         )
         drawn.append(
-            (figures.to_inline_svg(knn_command.draw(group)), f"Learning curves: {data}, recipe {recipe}, seed {seed}")
+            (
+                _inline(knn_command.draw(group), f"neighbors{len(drawn)}"),
+                f"Learning curves: {data}, recipe {recipe}, seed {seed}",
+            )
         )
         sources += [
             Source(
                 f"{data}, {row['method']}, k = {row['k']}",
-                f"directloss knn --data {data} --k {row['k']} --methods {row['method']} --net {row['net']} "
-                f"--recipe {row['recipe']} --epochs {row['epochs']} --seed {seed}",
+                _knn_command(row),
                 str(seed),
                 row["code"],
-                f"one training; {row['best_epoch']} of {row['epochs']} epochs chosen by validation",
+                f"one training; the validation images chose epoch {row['best_epoch']} of {row['epochs']}",
             )
             for row in group
         ]
@@ -312,6 +314,17 @@ def neighbors_section(rows: dict[str, Rows]) -> Section:
         drawn,
         sources,
     )
+
+
+def _knn_command(row: dict[str, Any]) -> str:
+    """The recipe's own, and what was asked for besides."""
+    named = [row[name] for name in ("data", "method", "k", "net", "seed")]
+    recipe = asdict(neighbors.RECIPES[row["recipe"]](*named))
+    given = ("epochs", "candidates", "queries", "width", "epsilon")
+    options = {"data": row["data"], "k": row["k"], "methods": row["method"], "net": row["net"]}
+    options |= {"recipe": row["recipe"], "seed": row["seed"]}
+    options |= {name: row[name] for name in given if row[name] != recipe[name]}
+    return "directloss knn " + " ".join(f"--{name}={value}" for name, value in options.items())
 
 
 def _neighbors_cell(row: dict[str, Any] | None, data: str, method: str, k: int) -> Cell:
