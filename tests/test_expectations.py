@@ -27,7 +27,7 @@ NOISES = {
 }
 every_noise = pytest.mark.parametrize("name", NOISES)
 SMALL = 256  # points a set: quick, and with errors large enough for what they state to be checked
-RUNS = 30
+RUNS = 24
 
 
 def problem(row: Row) -> tuple[Tensor, Tensor]:
@@ -142,7 +142,7 @@ def test_gradients_are_those_of_the_score_function(row):
 def test_gradients_of_matchings_are_those_of_the_score_function_under_every_noise(row, name):
     noise, reference, slope = NOISES[name]
     mu, cost = problem(row)
-    gamma = torch.from_numpy(reference.rvs((200_000, mu.numel()), random_state=3))
+    gamma = torch.from_numpy(reference.rvs((100_000, mu.numel()), random_state=3))
     every = row.every.flatten(1)
     chosen = ((mu.flatten() + SIGMA * gamma) @ every.mT).argmax(1)
     loss = (every @ cost.flatten())[chosen]
@@ -252,6 +252,14 @@ def test_scores_of_32_bits_give_the_values_of_the_same_numbers_in_64(row):
     double = dl.exact(row.structure, scores.double(), cost.double(), SIGMA, points=64, generator=seeded())
     assert same(single, double)
     assert single.to_scores.value.dtype == torch.float64
+
+
+@named("choice", "subset", "matching-3x3")
+def test_scores_of_64_bits_are_not_rounded(row):
+    """What all structures have in common changes nothing; in float32 a million more would leave 4 digits."""
+    mu, cost = problem(row)
+    near, far = (dl.exact(row.structure, mu + add, cost, SIGMA, points=64, generator=seeded()) for add in (0, 1e6))
+    torch.testing.assert_close(gradient(far).mean, gradient(near).mean, rtol=1e-6, atol=1e-6)
 
 
 def test_scores_and_costs_may_require_gradients_and_costs_may_broadcast():
@@ -365,7 +373,6 @@ def test_the_limit_that_is_named_is_the_limit():
 def total_variation(exact: Exact, other: Tensor) -> tuple[float, float]:
     """Half the sum of the distances of the probabilities, and of their errors."""
     value, error = exact.probabilities.value, exact.probabilities.error
-    assert distribution.distance(value, other) == pytest.approx(((value - other).abs().sum() / 2).item())
     return distribution.distance(value, other), (error.sum() / 2).item()
 
 
@@ -410,6 +417,12 @@ def test_figure_1_a_large_sigma_is_uniform(row):
     away, error = total_variation(exact, torch.full((len(row.every),), 1 / len(row.every), dtype=torch.float64))
     # Shifting the noise by mu / sigma changes no probability by more than sum |mu| / (e sigma).
     assert away < 5 * error + mu.abs().sum().item() / 1e6
+
+
+def test_the_distance_is_half_the_sum_of_differences():
+    one, other = torch.tensor([0.5, 0.25, 0.25]), torch.tensor([0.25, 0.25, 0.5])
+    assert distribution.distance(one, other) == 0.25
+    assert distribution.distance(one, one) == 0
 
 
 def test_figure_1_sweeps_from_a_point_to_the_uniform_distribution(monkeypatch):
