@@ -201,14 +201,13 @@ def test_orders_are_1_and_2_where_epsilon_is_small(seed, monkeypatch):
             assert abs(slope - (2 if rule == "both" else 1)) < 0.01 + 5 * error
 
 
-WIDE, NEAR = (0.5, 0.7, 1.0, 1.4, 2.0), (0.3, 0.6, 1.2, 2.4)
+WIDE = (0.5, 0.7, 1.0, 1.4, 2.0)
 # Instances whose next orders are small, so that an order can be told from so many calls.
 ORDERS = {
     "both": ("scores", "both", 2, [0.0, 0.0], [1.0, 0.0], WIDE),
     "towards": ("scores", "one, ε < 0", 1, [-1.1, -2.07, -2.42], [1.0, 0.41, 0.0], WIDE),
     "away": ("scores", "one, ε > 0", 1, [1.42, 1.98, -1.14, 1.24], [0.54, 0.0, 0.82, 1.0], WIDE),
     "both, scale": ("scale", "both", 2, [2.09, 0.63, 1.2, 0.03], [0.0, 0.61, 0.78, 1.0], WIDE),
-    "towards, scale": ("scale", "one, ε < 0", 1, [0.72, 1.67, -0.38], [0.96, 0.0, 1.0], NEAR),
 }
 
 
@@ -231,13 +230,12 @@ def test_the_order_of_the_direct_losss_bias(name):
 
 
 def test_the_order_of_a_pairs_bias_on_both_sides_by_default():
-    found = audit(dl.direct_loss, PAIR, sides=["both"], repetitions=200_000)
+    found = audit(dl.direct_loss, PAIR, sides=["both"], repetitions=500_000)
     slope, error = found.slopes()["both", 1.0]
     assert error < 0.15
     assert abs(slope - 2) < 0.3
 
 
-@pytest.mark.xfail(strict=True, reason="a bias that falls again at large epsilons is fitted too: 2.4 +- .1")
 def test_the_stated_error_of_an_order_holds_where_the_bias_turns():
     """The audit docstring's instance. In closed form, the bias falls from .086 at epsilon -2 to .011 at -5.6."""
     scores, cost = torch.tensor([0.0, 0.5, 1.0], dtype=torch.float64), torch.tensor([0.0, 1.0, 1.0]).double()
@@ -391,7 +389,8 @@ def test_an_estimator_with_any_keywords_gets_them_all():
     found = audit_two(
         recorder(calls), epsilons=[0.5], samples=[2], sides=["one"], repetitions=7, noise=noise, generator=generator
     )
-    (call,) = calls
+    warm_up, call = calls
+    assert len(warm_up["scores"]) == 2
     assert list(call) == [
         "scores", "cost", "structure", "epsilon", "sides", "samples", "noise", "generator", "scale"
     ]  # fmt: skip
@@ -415,7 +414,7 @@ def test_an_estimator_gets_only_the_keywords_it_names():
         scores, cost, structure, epsilon=epsilon, samples=samples
     )
     found = audit_two(takes_some, epsilons=[-0.5, 0.5], scale=[1, 2], samples=[4])
-    assert [(call["epsilon"], call["samples"]) for call in calls] == [(-0.5, 4), (0.5, 4)] * 2
+    assert [(call["epsilon"], call["samples"]) for call in calls[1:]] == [(-0.5, 4), (0.5, 4)] * 2
     assert {row.target for row in found.rows} == {"scores"}
     assert [row.rule for row in found.rows] == ["one, ε < 0", "one, ε > 0"] * 2
     assert [row.scale for row in found.rows] == [1, 1, 2, 2]
@@ -464,6 +463,8 @@ def test_parts_add_up_to_the_repetitions(chunk, monkeypatch):
 
     monkeypatch.setattr(auditor, "_CHUNK", chunk)
     (row,) = audit_two(record, samples=[3], repetitions=50).rows
+    while sizes and sum(sizes) > 50:  # the warm-up call
+        del sizes[0]
     assert sum(sizes) == row.repetitions == 50
     assert max(sizes) == min(50, max(1, chunk // 6))
     assert row.mean.tolist() == [1, 0]
@@ -493,7 +494,6 @@ def test_randomness_comes_from_the_generator_alone():
     assert numbers(first) != numbers(other)
 
 
-@pytest.mark.xfail(strict=True, reason="the first setting's time includes the compilation of kernels at first use")
 def test_seconds_are_those_of_calls_after_the_first(monkeypatch):
     """By a clock that only the estimator moves: a second for each call, and a thousand more for the first."""
     now = [0.0]
@@ -524,7 +524,7 @@ def test_doubles_and_gradients_that_are_required_make_no_difference():
 # Choosing from the results
 
 
-def made(cosine: float, seconds: float, epsilon: float = 1.0, bias: float = 0.1, **options) -> Measurement:
+def made(signal: float, seconds: float, epsilon: float = 1.0, bias: float = 0.1, **options) -> Measurement:
     settings = {"epsilon": epsilon, "sides": options.pop("sides", "both"), "samples": 1}
     given = {"target": "scores", "scale": 1.0, "bias_error": 0.001, **options}
     return Measurement(
@@ -533,7 +533,8 @@ def made(cosine: float, seconds: float, epsilon: float = 1.0, bias: float = 0.1,
         mean=torch.zeros(2),
         bias=bias,
         deviation=1.0,
-        cosine=cosine,
+        cosine=signal,
+        signal=signal,
         zero=0.0,
         seconds=seconds,
         **given,
@@ -545,32 +546,31 @@ def made_audit(*rows: Measurement) -> Audit:
     return Audit("made", {1.0: exact}, list(rows))
 
 
-def test_the_best_setting_has_the_highest_cosine_for_the_root_of_its_time():
+def test_the_best_setting_has_the_highest_signal_for_the_root_of_its_time():
     quick, slow, poor = made(0.2, 1.0), made(0.5, 9.0), made(0.1, 1.0)
     found = made_audit(poor, slow, quick, made(9.0, 1.0, target="scale"), made(9.0, 1.0, scale=2.0))
     assert found.best(1.0) is quick  # .2 against .5 / 3
     assert found.best(1.0, overhead=0.4) is quick  # .2 / 1.18 against .5 / 3.07
     assert found.best(1.0, overhead=1.0) is slow  # .2 / 1.41 against .5 / 3.16
-    assert found.best(1.0, target="scale").cosine == 9
+    assert found.best(1.0, target="scale").signal == 9
     with pytest.raises(ValueError, match=r"no row for the scores at scale 3.0; audited were \[1.0\]"):
         found.best(3.0)
 
 
-@pytest.mark.xfail(strict=True, reason="no number is larger than NaN, so that what comes first stays")
 def test_a_setting_whose_gradients_are_nan_is_not_the_best():
     good = made(0.2, 1.0)
     assert made_audit(made(math.nan, 1.0), good).best(1.0) is good
 
 
-@pytest.mark.xfail(strict=True, reason="where most calls give nothing, the mean cosine grows with n, not with sqrt(n)")
-def test_samples_raise_a_small_cosine_by_their_root():
-    """What best() weighs them by. The mean's part along the gradient over the root mean squared length does so."""
+def test_samples_raise_a_small_signal_by_their_root():
+    """What best() weighs them by."""
     found = audit(dl.direct_loss, CHOICE, epsilons=[0.05], sides=["both"], samples=[1, 4], repetitions=100_000)
     one, four = by_target(found, "scores")
     gradient = truth(found, one) / truth(found, one).norm()
     signal = [(row.mean * gradient).sum() / math.hypot(row.deviation, row.mean.norm()) for row in (one, four)]
     assert signal[1] / signal[0] == pytest.approx(2, rel=0.1)
-    assert four.cosine / one.cosine == pytest.approx(2, rel=0.1)
+    for row, measured in zip((one, four), signal, strict=True):
+        assert row.signal == pytest.approx(measured.item(), rel=1e-3)
 
 
 def powers(order: float, sides: str, sign: int = 1, **options) -> list[Measurement]:
@@ -643,7 +643,6 @@ def test_a_constant_cost_is_refused():
         dl.audit(dl.direct_loss, dl.Matching(), torch.zeros(2, 2), torch.ones(2, 2))
 
 
-@pytest.mark.xfail(strict=True, reason="the range of the losses is compared with 0: epsilons of 1e7")
 def test_a_cost_that_is_constant_but_for_rounding_is_refused():
     rows, columns = torch.randn(3, 1, generator=seeded()), torch.randn(1, 3, generator=seeded(1))
     with pytest.raises(ValueError, match="every structure has the same loss"):
@@ -664,16 +663,16 @@ REFUSED = {
     "scale runs from -1.0 to -1.0; expected finite numbers >= 0": {"scale": [1.0, -1.0]},
     "epsilon is 0.0; expected a finite number other than 0": {"epsilons": [0.0]},
     "sides is 'two', expected 'one'": {"sides": ["two"]},
-    "the estimator returned shape (10, 2) for 10 instances; expected one loss for each, (10,)": {
+    "the estimator returned shape (2, 2) for 2 instances; expected one loss for each, (2,)": {
         "estimator": returns(lambda scores: scores)
     },
-    "the estimator returned shape () for 10 instances; expected one loss for each, (10,)": {
+    "the estimator returned shape () for 2 instances; expected one loss for each, (2,)": {
         "estimator": returns(lambda scores: scores.sum())
     },
-    "the estimator returned float for 10 instances; expected one loss for each, (10,)": {
+    "the estimator returned float for 2 instances; expected one loss for each, (2,)": {
         "estimator": returns(lambda scores: 1.0)
     },
-    "the estimator returned tuple for 10 instances": {"estimator": returns(lambda scores: (scores[:, 0], scores))},
+    "the estimator returned tuple for 2 instances": {"estimator": returns(lambda scores: (scores[:, 0], scores))},
     "the estimator returned a loss without a gradient: it must depend on the scores through": {
         "estimator": returns(lambda scores: scores.detach()[:, 0])
     },

@@ -18,6 +18,7 @@ from directloss.structures import Structure
 
 STEPS = (0.5, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0, 5.6)
 _CHUNK = 4_000_000
+_TINY = torch.finfo(torch.float64).tiny
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,7 @@ class Measurement:
     bias_error: float  # its standard error, the exact value's included
     deviation: float  # root mean squared length of estimate - mean: one call's standard deviation
     cosine: float  # mean over calls of the cosine between estimate and exact gradient; 0 for a zero estimate
+    signal: float  # mean part along the exact gradient over the root mean squared length; n samples raise it by sqrt(n)
     zero: float  # share of calls whose estimate is zero
     seconds: float  # of one call, forward and backward, in a batch
 
@@ -57,8 +59,9 @@ class Audit:
         """The order of the bias in epsilon, and its standard error, by rule and scale. NaN where it cannot be told.
 
         ``log bias = log a + p log(epsilon) + q epsilon^r`` is fitted to the epsilons whose bias is above twice its
-        error and below a quarter of the exact gradient; p is the order, and the last term, with r = 1 for one side and
-        2 for both, is the next order, which would tilt p where epsilon is not small.
+        error and below a quarter of the exact gradient, up to where it falls again; p is the order, and the last
+        term, with r = 1 for one side and 2 for both, is the next order, which would tilt p where epsilon is not
+        small. The error is that of the noise alone.
         """
         groups: dict[tuple[str, float], list[Measurement]] = {}
         for row in self.rows:
@@ -68,7 +71,7 @@ class Audit:
 
     def _slope(self, rows: Sequence[Measurement]) -> tuple[float, float]:
         largest = _gradient(self.exact[rows[0].scale], rows[0].target).value.norm().item() / 4
-        rows = [row for row in rows if 2 * row.bias_error < row.bias < largest]
+        rows = list(_rising([row for row in rows if row.bias > 2 * row.bias_error], largest))
         size = torch.tensor([abs(row.settings["epsilon"]) for row in rows], dtype=torch.float64)
         if len(size.unique()) < 3:
             return math.nan, math.nan
@@ -81,16 +84,17 @@ class Audit:
         return fit[1].item(), covariance[1, 1].sqrt().item()
 
     def best(self, scale: float, target: str = "scores", overhead: float = 0.0) -> Measurement:
-        """The setting with the most signal for its cost: the highest ``cosine / sqrt(seconds + overhead)``.
+        """The setting with the most signal for its cost: the highest ``signal / sqrt(seconds + overhead)``.
 
-        Averaging over n calls raises a small cosine by sqrt(n) and the cost by n, so this figure does not reward
+        Averaging over n calls raises a small signal by sqrt(n) and the cost by n, so this figure does not reward
         samples for their own sake. ``overhead`` is what the rest of a training step costs, for one instance: with
         an expensive network more samples pay.
         """
         rows = [row for row in self.rows if row.target == target and row.scale == scale]
         if not rows:
             raise ValueError(f"no row for the {target} at scale {scale}; audited were {sorted(self.exact)}")
-        return max(rows, key=lambda row: row.cosine / math.sqrt(row.seconds + overhead))
+        worth = [row.signal / math.sqrt(row.seconds + overhead) for row in rows]
+        return rows[max(range(len(rows)), key=lambda index: (not math.isnan(worth[index]), worth[index]))]
 
 
 def audit(
@@ -154,8 +158,9 @@ def audit(
     for done, (one, settings) in enumerate(grid):
         on_progress(done, len(grid))
         given = settings | _accepted(estimator, {"noise": noise, "generator": generator})
-        if not done:  # whatever is compiled or allocated at the first call is no part of its cost
-            _estimates(estimator, structure, scores, cost, one, given, 2)
+        if not done:  # whatever is compiled at the first call is no part of its cost
+            aside = _accepted(estimator, {"generator": torch.Generator(scores.device).manual_seed(0)})
+            _estimates(estimator, structure, scores, cost, one, given | aside, 2)
         estimates, seconds = _estimates(estimator, structure, scores, cost, one, given, repetitions)
         for target, values in estimates.items():
             rows.append(_measure(target, one, settings, values, seconds, truth[one]))
@@ -163,10 +168,22 @@ def audit(
     return Audit(repr(structure), truth, rows)
 
 
+def _rising(rows: Sequence[Measurement], largest: float) -> Iterator[Measurement]:
+    """Those whose bias is small, before it turns around."""
+    highest = 0.0
+    for row in sorted(rows, key=lambda row: abs(row.settings["epsilon"])):
+        if row.bias + 2 * row.bias_error < highest:
+            return
+        highest = max(highest, row.bias)
+        if row.bias < largest:
+            yield row
+
+
 def _default_epsilons(structure: Structure, scores: Tensor, cost: Tensor, scale: float) -> list[float]:
-    losses = enumerate_small(structure, scores) @ fit_cost(cost, scores).double().flatten()
+    flat = fit_cost(cost, scores).double().flatten()
+    losses = enumerate_small(structure, scores) @ flat
     spread = (losses.max() - losses.min()).item()
-    if not spread:
+    if spread <= 1e-6 * flat.abs().sum():
         raise ValueError("every structure has the same loss under this cost: there is no gradient to audit")
     return [sign * step * (scale or 1.0) / spread for sign in (-1, 1) for step in STEPS]
 
@@ -249,7 +266,7 @@ def _measure(
     mean, variance = estimates.mean(0), estimates.var(0)
     noise = (variance / len(estimates) + error**2).sum()
     lengths = estimates.norm(dim=1)
-    cosines = estimates @ value / (lengths * value.norm()).clamp_min(torch.finfo(torch.float64).tiny)
+    cosines = estimates @ value / (lengths * value.norm()).clamp_min(_TINY)
     return Measurement(
         target=target,
         scale=scale,
@@ -260,6 +277,7 @@ def _measure(
         bias_error=noise.sqrt().item(),
         deviation=variance.sum().sqrt().item(),
         cosine=cosines.mean().item(),
+        signal=(mean @ value / (estimates.square().sum(1).mean().sqrt() * value.norm()).clamp_min(_TINY)).item(),
         zero=(lengths == 0).double().mean().item(),
         seconds=seconds,
     )

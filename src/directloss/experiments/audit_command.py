@@ -121,7 +121,10 @@ def _result(found: Audit) -> dict[str, Any]:
             "scale": row.scale,
             "rule": row.rule,
             **row.settings,
-            **{name: getattr(row, name) for name in ("bias", "bias_error", "deviation", "cosine", "zero", "seconds")},
+            **{
+                name: getattr(row, name)
+                for name in ("bias", "bias_error", "deviation", "cosine", "signal", "zero", "seconds")
+            },
         }
         for row in found.rows
     ]

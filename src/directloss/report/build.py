@@ -276,7 +276,9 @@ def neighbors_section(rows: dict[str, Rows]) -> Section:
     groups: dict[tuple[str, str, int], Rows] = defaultdict(list)
     for row in sorted(rows["neighbors"], key=lambda row: row["epochs"]):  # of one cell, the longest training is shown
         groups[row["data"], row["recipe"], row["seed"]].append(row)
-    tables, drawn, sources = [], [], []
+    tables: list[Table] = []
+    drawn: list[tuple[str, str]] = []
+    sources: list[Source] = []
     for (data, recipe, seed), group in sorted(groups.items()):
         counts = sorted({row["k"] for row in group})
         cells = {(row["method"], row["k"]): row for row in group}
