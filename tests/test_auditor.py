@@ -686,7 +686,6 @@ def test_bad_input_is_refused(message):
         audit_two(**options)
 
 
-@pytest.mark.xfail(strict=True, raises=ZeroDivisionError, reason="the size of a part is divided by samples unchecked")
 def test_no_samples_are_refused():
     with pytest.raises(ValueError, match="samples is 0, expected at least 1"):
         audit_two(epsilons=[1.0], samples=[0])

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from directloss.expectations import Exact, Expectation, enumerate_small, exact
-from directloss.noise import Gumbel, Noise
+from directloss.noise import Gumbel, Noise, check_samples
 from directloss.shapes import fit_cost
 from directloss.structures import Structure
 
@@ -139,6 +139,8 @@ def audit(
     scales = [float(scale)] if isinstance(scale, int | float) else [float(one) for one in scale]
     if not isinstance(repetitions, int) or repetitions < 2:
         raise ValueError(f"repetitions is {repetitions!r}, expected a whole number, at least 2: one has no spread")
+    for count in samples:
+        check_samples(count)
     grid = [
         (one, settings)
         for one in scales

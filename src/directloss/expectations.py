@@ -68,6 +68,7 @@ def exact(
     """
     every = enumerate_small(structure, scores)
     check_scale(torch.as_tensor(float(scale)))
+    structure.ones_along(scores.detach(), fit_cost(cost, scores), (0.0,))  # for its checks
     theta, c = scores.detach().double().flatten(), fit_cost(cost, scores).double().flatten()
     losses = every @ c
     if scale == 0:

@@ -5,6 +5,7 @@ import math
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -155,13 +156,14 @@ def draw(rows: Sequence[dict[str, Any]]) -> "Figure":
     """A row of panels for each gradient; colour is the rule, the line's style the scale and the number of samples."""
     targets = ("scores", "scale")
     figure, axes = figures.panels(len(PANELS), len(targets))
-    styles = dict(zip(sorted({(row["scale"], row["samples"]) for row in rows}), ("-", "--", ":", "-."), strict=False))
+    kinds = sorted({(row["scale"], row["samples"]) for row in rows})
+    styles = dict(zip(kinds, cycle(("-", "--", ":", "-.")), strict=False))
     for index, axis in enumerate(axes):
         target, (name, label) = targets[index // len(PANELS)], PANELS[index % len(PANELS)]
         for rule, color in zip(RULES, figures.COLORS, strict=False):
             for (scale, samples), style in styles.items():
                 points = sorted(
-                    (abs(row["epsilon"]), row[name] or math.nan, row["bias_error"])
+                    (abs(row["epsilon"]), row[name] or (math.nan if name == "bias" else 0.0), row["bias_error"])
                     for row in rows
                     if (row["target"], row["rule"], row["scale"], row["samples"]) == (target, rule, scale, samples)
                 )
@@ -172,7 +174,8 @@ def draw(rows: Sequence[dict[str, Any]]) -> "Figure":
                 axis.plot(x, y, style, color=color, marker=".", label=text)
                 if name == "bias":
                     axis.plot(x, error, style, color=color, alpha=0.3, linewidth=1)
-        figures.use_log(axis, "x", *["y"] * (name in ("bias", "deviation")))
+        shown = any(row[name] > 0 for row in rows if row["target"] == target)
+        figures.use_log(axis, "x", *["y"] * (shown and name in ("bias", "deviation")))
         axis.set_xlabel("|ε|")
         axis.set_title(f"{label}\n(gradient to the {target})", fontsize=10)
     axes[len(PANELS) - 1].legend(fontsize=8, frameon=False)
