@@ -3,7 +3,8 @@
 import json
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from itertools import cycle
 from pathlib import Path
@@ -223,20 +224,15 @@ def _show(row: dict[str, Any]) -> None:
         )
 
 
-def _progress() -> Any:
+@contextmanager
+def _progress() -> Iterator[Callable[[int, int], None]]:
     """A bar over the settings of the grid, on standard error where that is a terminal."""
-    from contextlib import contextmanager
-
     from rich.console import Console
     from rich.progress import Progress
 
-    @contextmanager
-    def bar() -> Any:
-        with Progress(console=Console(stderr=True), disable=not sys.stderr.isatty()) as progress:
-            task = progress.add_task("audit", total=None)
-            yield lambda done, total: progress.update(task, completed=done, total=total)
-
-    return bar()
+    with Progress(console=Console(stderr=True), disable=not sys.stderr.isatty()) as progress:
+        task = progress.add_task("audit", total=None)
+        yield lambda done, total: progress.update(task, completed=done, total=total)
 
 
 def _numbers(option: str, text: str) -> list[float]:

@@ -49,11 +49,7 @@ def run(instances: Sequence[Instance], store: Path, output: Path) -> None:
         if not saved.finished("distribution", config):
             saved.add("distribution", config, [(0, {"points": sweep(instance)})])
         rows.append(next(saved.rows("distribution", saved.key("distribution", config))))
-    lines = [
-        {"structure": row["structure"], "size": row["size"], **{k: v for k, v in point.items() if k != "names"}}
-        for row in rows
-        for point in row["points"]
-    ]
+    lines = [{"structure": row["structure"], "size": row["size"], **point} for row in rows for point in row["points"]]
     write_atomically(output / "distribution.csv", to_csv(lines))
     figures.save(draw(rows), output / "distribution")
     print(f"Wrote {output / 'distribution.csv'}, .svg and .png; saved in {store}")

@@ -1,6 +1,7 @@
 """A k-nearest-neighbour classifier that learns its embedding: ``fit`` and ``predict`` as in scikit-learn."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -170,16 +171,12 @@ class DirectNeighborsClassifier(ClassifierMixin, TransformerMixin, BaseEstimator
         return distances, indices
 
 
-def _progress(epochs: int, visible: bool) -> Any:
-    from contextlib import contextmanager
-
+@contextmanager
+def _progress(epochs: int, visible: bool) -> Iterator[Callable[[float], None]]:
+    """A bar over the epochs, with the last one's loss."""
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-    @contextmanager
-    def bar() -> Any:
-        columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("left"), TimeRemainingColumn())
-        with Progress(*columns, disable=not visible) as progress:
-            task = progress.add_task("fit", total=epochs)
-            yield lambda loss: progress.update(task, advance=1, description=f"fit, wrong neighbours {100 * loss:.1f} %")
-
-    return bar()
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("left"), TimeRemainingColumn())
+    with Progress(*columns, disable=not visible) as progress:
+        task = progress.add_task("fit", total=epochs)
+        yield lambda loss: progress.update(task, advance=1, description=f"fit, wrong neighbours {100 * loss:.1f} %")
