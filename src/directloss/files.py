@@ -10,14 +10,6 @@ from typing import IO
 from directloss.errors import UserError
 
 
-def make_folder(path: Path) -> None:
-    """Make a folder, early, so that nobody waits for results that have no place to go."""
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"cannot write to the folder {path}: {error.strerror}; give another path") from error
-
-
 @contextmanager
 def open_atomically(path: Path) -> Iterator[IO[bytes]]:
     """Write ``path`` by way of a temporary file beside it, so that no reader and no crash sees half of it."""

@@ -110,6 +110,14 @@ class ConvScale(nn.Sequential):
             )
 
 
+class LinearScale(nn.Sequential):
+    """A strictly positive noise scale of given features by one layer: (B, inputs) -> (B,)."""
+
+    def __init__(self, inputs: int, *, generator: torch.Generator | None = None):
+        with _seeded(generator):
+            super().__init__(nn.Linear(inputs, 1), _Positive())
+
+
 class ResNet18(nn.Sequential):
     """The paper's Fashion-MNIST and CIFAR-10 embedding, a residual net for small images: -> (B, 512).
 

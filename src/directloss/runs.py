@@ -1,7 +1,9 @@
 """Results: one row for every finished repetition, in SQLite, and the fan-out that fills them in."""
 
+import errno
 import hashlib
 import json
+import os
 import sqlite3
 import subprocess
 import time
@@ -117,10 +119,6 @@ class Store:
         with self._transaction():
             self._db.executemany("INSERT INTO results VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING", rows)
 
-    def key(self, experiment: str, config: dict[str, Any]) -> str:
-        """The hash under which a configuration's rows are kept."""
-        return config_hash(experiment, config)
-
     def finished(self, experiment: str, config: dict[str, Any]) -> set[int]:
         """The repetitions of a configuration that are there."""
         found = self._db.execute(
@@ -153,6 +151,29 @@ class Store:
 
     def close(self) -> None:
         self._db.close()
+
+
+def open_store(path: Path, *folders: Path) -> Store:
+    """The store and the folders of an experiment, early, so that nobody waits for results that have no place to go.
+
+    Where one of them cannot be made, none is left behind.
+    """
+    made: list[Path] = []
+    try:
+        for folder in folders:
+            missing = [part for part in (folder, *folder.parents) if not part.exists()]
+            for part in reversed(missing):
+                part.mkdir(exist_ok=True)
+                made.append(part)
+            if not folder.is_dir():
+                raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+        return Store(path)
+    except (OSError, UserError) as error:
+        for part in reversed(made):
+            part.rmdir()
+        if isinstance(error, UserError):
+            raise
+        raise UserError(f"cannot write to the folder {folder}: {error.strerror}; give another path") from error
 
 
 class _Transaction:

@@ -20,8 +20,8 @@ from directloss.estimators import direct_loss
 from directloss.expectations import MOST_STRUCTURES
 from directloss.experiments import figures
 from directloss.experiments.results_command import to_csv
-from directloss.files import make_folder, write_atomically
-from directloss.runs import Store
+from directloss.files import write_atomically
+from directloss.runs import config_hash, open_store
 from directloss.structures import Choice, Matching, Structure, Subset
 
 if TYPE_CHECKING:
@@ -89,8 +89,7 @@ def run(options: Options, store: Path, output: Path, as_json: bool) -> None:
         raise UserError(f"--samples has {options.samples!r}; expected whole numbers from 1 with commas, e.g. 1,5")
     if options.repetitions < 2:
         raise UserError(f"--repetitions is {options.repetitions}; expected at least 2")
-    make_folder(output)
-    saved = Store(store)
+    saved = open_store(store, output)
     if not saved.finished("audit", asdict(options)):
         with _progress() as on_progress:
             found = audit(
@@ -106,7 +105,7 @@ def run(options: Options, store: Path, output: Path, as_json: bool) -> None:
                 on_progress=on_progress,
             )
         saved.add("audit", asdict(options), [(0, _result(found))])
-    row = next(saved.rows("audit", saved.key("audit", asdict(options))))
+    row = next(saved.rows("audit", config_hash("audit", asdict(options))))
     write_atomically(output / "audit.csv", to_csv(row["rows"]))
     figures.save(draw(row["rows"]), output / "audit")
     if as_json:

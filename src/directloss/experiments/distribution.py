@@ -17,8 +17,8 @@ from directloss.expectations import exact
 from directloss.experiments import figures
 from directloss.experiments.audit_command import draw_instance
 from directloss.experiments.results_command import to_csv
-from directloss.files import make_folder, write_atomically
-from directloss.runs import Store
+from directloss.files import write_atomically
+from directloss.runs import config_hash, open_store
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -41,14 +41,13 @@ INSTANCES = (Instance("matching", 3), Instance("subset", 4, 2))
 
 def run(instances: Sequence[Instance], store: Path, output: Path) -> None:
     """Compute what the store does not have; write the curves as CSV and the figure as SVG and PNG."""
-    make_folder(output)
-    saved = Store(store)
+    saved = open_store(store, output)
     rows = []
     for instance in instances:
         config = asdict(instance)
         if not saved.finished("distribution", config):
             saved.add("distribution", config, [(0, {"points": sweep(instance)})])
-        rows.append(next(saved.rows("distribution", saved.key("distribution", config))))
+        rows.append(next(saved.rows("distribution", config_hash("distribution", config))))
     lines = [{"structure": row["structure"], "size": row["size"], **point} for row in rows for point in row["points"]]
     write_atomically(output / "distribution.csv", to_csv(lines))
     figures.save(draw(rows), output / "distribution")

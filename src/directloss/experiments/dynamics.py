@@ -12,8 +12,8 @@ from directloss.errors import UserError
 from directloss.experiments import figures
 from directloss.experiments.results_command import to_csv
 from directloss.experiments.sorting import Config, Step, train
-from directloss.files import make_folder, write_atomically
-from directloss.runs import Store
+from directloss.files import write_atomically
+from directloss.runs import config_hash, open_store
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -25,8 +25,7 @@ def run(cells: Sequence[Config], repetitions: int, store: Path, folder: Path) ->
     """Trace every direct cell with both signs of epsilon; write the curves as CSV and the figure as SVG and PNG."""
     if any(cell.method == "gumbel-sinkhorn" for cell in cells):
         raise UserError("gumbel-sinkhorn has no epsilon to trace; choose from direct0, direct1, dsl")
-    make_folder(folder)
-    saved = Store(store)
+    saved = open_store(store, folder)
     rows = []
     for cell in cells:
         for epsilon in (abs(cell.epsilon), -abs(cell.epsilon)):
@@ -34,7 +33,7 @@ def run(cells: Sequence[Config], repetitions: int, store: Path, folder: Path) ->
             key = {**asdict(config), "repetitions": repetitions}
             if not saved.finished("dynamics", key):
                 saved.add("dynamics", key, [(0, {"curve": trace(config, repetitions)})])
-            rows.append(next(saved.rows("dynamics", saved.key("dynamics", key))))
+            rows.append(next(saved.rows("dynamics", config_hash("dynamics", key))))
     write_atomically(folder / "dynamics.csv", to_csv(list(points(rows))))
     figures.save(draw(rows), folder / "dynamics")
     print(f"Wrote {folder / 'dynamics.csv'}, .svg and .png; saved in {store}")

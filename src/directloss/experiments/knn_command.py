@@ -18,8 +18,8 @@ from directloss.experiments import figures, neighbors, summary
 from directloss.experiments.parallel import Ranks
 from directloss.experiments.results_command import to_csv
 from directloss.experiments.sort_command import one_of, split_list, split_numbers
-from directloss.files import make_folder, write_atomically
-from directloss.runs import Store, code_version
+from directloss.files import write_atomically
+from directloss.runs import code_version, config_hash, open_store
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -106,17 +106,15 @@ def run(
     """The whole command."""
     cells = read_cells(options)
     sets = {name: image_data.load(name, data_dir) for name in dict.fromkeys(cell.data for cell in cells)}
-    for folder in filter(None, (output, checkpoints)):
-        make_folder(folder)
     if options.threads:
         torch.set_num_threads(options.threads)
     ranks = Ranks.join()
-    saved = Store(store)
+    saved = open_store(store, *filter(None, (output, checkpoints)))
     for cell in cells:
         config = asdict(cell)
         if saved.finished("neighbors", config):
             continue
-        checkpoint = checkpoints / f"{saved.key('neighbors', config)}.pt"
+        checkpoint = checkpoints / f"{config_hash('neighbors', config)}.pt"
         images = neighbors.Images(sets[cell.data], cell.validation)
         with _progress(cell, ranks.index == 0 and sys.stderr.isatty()) as (on_step, on_epoch):
             result = neighbors.train(cell, images, checkpoint, ranks, on_step, on_epoch)
@@ -126,7 +124,7 @@ def run(
     ranks.leave()
     if index:
         return
-    rows = [row for cell in cells for row in saved.rows("neighbors", saved.key("neighbors", asdict(cell)))]
+    rows = [row for cell in cells for row in saved.rows("neighbors", config_hash("neighbors", asdict(cell)))]
     if output:
         _write(output, rows)
     if as_json:

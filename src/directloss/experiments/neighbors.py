@@ -8,6 +8,7 @@ loss with respect to them, and from there back through the net, which images wit
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from directloss.estimators.direct import Sides
 from directloss.experiments.parallel import Ranks
 from directloss.files import open_atomically
 from directloss.neighbors.distance import negative_distance, without_diagonal
+from directloss.noise import Gumbel
 from directloss.runs import config_hash
 from directloss.structures import Subset
 
@@ -46,8 +48,9 @@ class Config:
     candidates: int = 800  # in a batch
     queries: int = 100  # in a batch, besides; 0: every candidate is a query of all others
     validation: int = 5000  # images kept from training, to choose the epoch
+    bank: int = 10_000  # training images that vote in validation; in the test all do
     augment: str = "none"  # or shift, or shift-flip
-    optimizer: str = "adam"  # or sgd, with momentum .9
+    optimizer: str = "adam"  # of _OPTIMIZERS
     learning_rate: float = 1e-3
     weight_decay: float = 0.0
     decay: bool = False  # linearly to zero
@@ -58,6 +61,9 @@ class Config:
     epsilon: float = -0.1
     limit: float = 0.9999
     samples: int = 1
+    noise_variance: float = Gumbel.standard_variance
+    scale_input: str = "image"  # of a net of its own, or embedding: of one more layer
+    scale_optimizer: str = "sgd"
     scale_learning_rate: float = 1e-6
     # relaxations
     temperature: float = 16.0
@@ -81,7 +87,7 @@ def paper(data: str, method: str, k: int, net: str, seed: int) -> Config:
             net,
             seed=seed,
             candidates=600 if data == "cifar-10" else 800,
-            optimizer="sgd",
+            optimizer="momentum",
             weight_decay=5e-4,
             samples=samples,
             temperature=1.0 if method == "relaxsubsample" else temperature,
@@ -100,7 +106,6 @@ def paper(data: str, method: str, k: int, net: str, seed: int) -> Config:
 
 def best(data: str, method: str, k: int, net: str, seed: int) -> Config:
     """What two cores learn best from in minutes: every image is a query, both sides, a falling rate, moved images."""
-    epochs = {"lenet": 20, "resnet9": 12, "resnet18": 12}[net]
     direct = method.startswith("d")
     return Config(
         data,
@@ -110,7 +115,7 @@ def best(data: str, method: str, k: int, net: str, seed: int) -> Config:
         width=16,
         recipe="best",
         seed=seed,
-        epochs=epochs,
+        epochs=12,
         candidates=500,
         queries=0,
         augment={"digits": "none", "mnist": "shift"}.get(data, "shift-flip"),
@@ -122,11 +127,22 @@ def best(data: str, method: str, k: int, net: str, seed: int) -> Config:
         epsilon=float(k),
         limit=100.0 * k,
         samples=1 if direct or method == "neuralsort" else 5,
+        noise_variance=0.03,
+        scale_input="embedding",
+        scale_optimizer="adam",
+        scale_learning_rate=1e-3,
         temperature=1.0 if method == "relaxsubsample" else 16.0,
     )
 
 
 RECIPES: dict[str, Callable[[str, str, int, str, int], Config]] = {"paper": paper, "best": best}
+
+
+_OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
+    "adam": torch.optim.Adam,
+    "sgd": torch.optim.SGD,
+    "momentum": partial(torch.optim.SGD, momentum=0.9),
+}
 
 
 class Images:
@@ -163,20 +179,25 @@ class Training:
         channels, size = images.train.shape[1], images.train.shape[-1]
         options = {"width": config.width} if config.net == "resnet9" else {}
         self.net = nets.IMAGE_NETS[config.net](channels, size, generator=self.generator, **options)
-        make_scale = nets.LeNetScale if size < 32 and size >= 16 else nets.ConvScale
-        self.scale_net: nn.Module = make_scale(channels, size, generator=self.generator)
+        self.scale_net: nn.Module
+        if config.scale_input == "embedding":
+            width = embed(self.net, images, images.train[:1]).shape[1]
+            self.scale_net = nets.LinearScale(width, generator=self.generator)
+        else:
+            make_scale = nets.LeNetScale if 16 <= size < 32 else nets.ConvScale
+            self.scale_net = make_scale(channels, size, generator=self.generator)
         self.train_net, self.train_scale_net = ranks.wrap(self.net), ranks.wrap(self.scale_net)
-        rate, decay = config.learning_rate, config.weight_decay
-        self.optimizer: torch.optim.Optimizer = (
-            torch.optim.Adam(self.net.parameters(), lr=rate, weight_decay=decay)
-            if config.optimizer == "adam"
-            else torch.optim.SGD(self.net.parameters(), lr=rate, momentum=0.9, weight_decay=decay)
+        self.optimizer = _OPTIMIZERS[config.optimizer](
+            self.net.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay
         )
-        self.scale_optimizer = torch.optim.SGD(self.scale_net.parameters(), lr=config.scale_learning_rate)
+        self.scale_optimizer = _OPTIMIZERS[config.scale_optimizer](
+            self.scale_net.parameters(), lr=config.scale_learning_rate
+        )
         self.criterion = DirectLoss(
             Subset(config.k),
             epsilon=AdaptiveEpsilon(config.epsilon, limit=config.limit),
             sides=config.sides,
+            noise=Gumbel(config.noise_variance),
             samples=config.samples,
         )
         self.epoch = 0
@@ -257,7 +278,7 @@ class Training:
             cost = scores.detach() * (wrong == 0)  # -distance where the label is right
         scale: float | Tensor = {"direct0": 0.0, "direct1": 1.0}.get(config.method, 0.0)
         if config.method == "dsl":
-            scale = self.train_scale_net(inputs[asking])
+            scale = self.train_scale_net((inputs if config.scale_input == "image" else leaf.detach())[asking])
         loss = self.criterion(scores, cost, scale, self.generator).mean() / ranks.count
         return loss, scale.mean().item() if isinstance(scale, Tensor) else scale
 
@@ -312,7 +333,9 @@ def train(
     while training.epoch < config.epochs:
         point = training.run_epoch(lambda done, total: on_step(training.epoch, done, total))
         if ranks.index == 0:
-            point["validation_accuracy"] = accuracy(training.net, config.k, images, images.held, images.held_labels)
+            point["validation_accuracy"] = accuracy(
+                training.net, config.k, images, images.held, images.held_labels, config.bank
+            )
             training.curve.append({"epoch": training.epoch, **point})
             if point["validation_accuracy"] > training.best["accuracy"]:
                 kept = {name: value.clone() for name, value in training.net.state_dict().items()}
@@ -361,9 +384,11 @@ def embed(net: nn.Module, images: Images, pictures: Tensor, chunk: int = 500) ->
 
 
 @torch.no_grad()
-def accuracy(net: nn.Module, k: int, images: Images, pictures: Tensor, labels: Tensor) -> float:
+def accuracy(
+    net: nn.Module, k: int, images: Images, pictures: Tensor, labels: Tensor, bank_size: int | None = None
+) -> float:
     """The share that a majority of the k nearest training images labels rightly; of equal votes the nearer counts."""
-    bank, queries = embed(net, images, images.train), embed(net, images, pictures)
+    bank, queries = embed(net, images, images.train[:bank_size]), embed(net, images, pictures)
     right = 0
     for part, truth in zip(queries.split(250), labels.split(250), strict=True):
         nearest = torch.cdist(part, bank).topk(k, largest=False).indices

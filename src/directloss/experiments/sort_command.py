@@ -14,8 +14,8 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from directloss.errors import UserError
 from directloss.experiments import sorting, summary
 from directloss.experiments.results_command import to_csv
-from directloss.files import make_folder, write_atomically
-from directloss.runs import Store, Workers, code_version, config_hash
+from directloss.files import write_atomically
+from directloss.runs import Workers, code_version, config_hash, open_store
 
 
 @dataclass(frozen=True)
@@ -108,11 +108,9 @@ def run(given: dict[str, Any], config: Path | None) -> None:
     """The whole command."""
     options = read_options(given, config)
     cells = read_cells(options)
-    if options.output:
-        make_folder(Path(options.output))
     workers = Workers(options.jobs, options.threads, options.executor, options.address)
     workers.check()
-    store = Store(Path(options.store))
+    store = open_store(Path(options.store), *([Path(options.output)] if options.output else []))
     with _progress(cells, options.repetitions, sys.stderr.isatty()) as advance:
         sorting.sweep(cells, options.repetitions, store, workers, advance)
     rows = [
