@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from oracles import closed_estimate, closed_gradient
@@ -686,6 +687,20 @@ def test_bad_input_is_refused(message):
         audit_two(**options)
 
 
+def test_what_a_partial_has_fixed_is_not_part_of_the_grid():
+    found = audit_two(partial(dl.direct_loss, epsilon=0.5, sides="both"), epsilons=[1.0, 2.0], samples=[1, 2])
+    assert [row.settings for row in by_target(found, "scores")] == [{"samples": 1}, {"samples": 2}]
+    plain = audit_two(epsilons=[0.5], sides=["both"], samples=[1, 2])
+    assert torch.equal(found.rows[0].mean, plain.rows[0].mean)
+
+
+@pytest.mark.parametrize("scale", [torch.tensor(0.5), np.float32(0.5), [0.5], torch.tensor([0.5])], ids=repr)
+def test_a_scale_may_be_any_number_or_numbers(scale):
+    found = audit_two(scale=scale, epsilons=[1.0])
+    assert list(found.exact) == [0.5]
+    assert torch.equal(found.rows[0].mean, audit_two(scale=0.5, epsilons=[1.0]).rows[0].mean)
+
+
 def test_no_samples_are_refused():
     with pytest.raises(ValueError, match="samples is 0, expected at least 1"):
         audit_two(epsilons=[1.0], samples=[0])
@@ -694,7 +709,7 @@ def test_no_samples_are_refused():
 def test_instances_that_cannot_be_enumerated_are_refused():
     with pytest.raises(ValueError, match="exact values are those of one instance"):
         dl.audit(dl.direct_loss, dl.Choice(), torch.zeros(2, 3), torch.tensor([0.0, 1.0, 1.0]))
-    with pytest.raises(ValueError, match="has 12870 structures, more than the 5040"):
+    with pytest.raises(ValueError, match="has 12,870 structures, more than the 5,040"):
         dl.audit(dl.direct_loss, dl.Subset(8), torch.zeros(16), torch.arange(16.0))
     with pytest.raises(ValueError, match="does not broadcast"):
         dl.audit(dl.direct_loss, dl.Choice(), torch.zeros(3), torch.zeros(4))

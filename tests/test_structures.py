@@ -1,6 +1,7 @@
 """What every structure promises, against enumeration."""
 
 import math
+import re
 
 import pytest
 import torch
@@ -48,8 +49,23 @@ def test_enumerated_structures_are_distinct(row):
     ],
 )
 def test_enumerate_counts_what_combinatorics_says(structure, entries, count):
-    assert len(structure.enumerate(entries)) == count
+    assert len(structure.enumerate(entries)) == structure.count(entries) == count
     assert structure.enumerate(entries, dtype=torch.float32).dtype == torch.float32
+
+
+@pytest.mark.parametrize(
+    ("structure", "entries", "many"),
+    [
+        (dl.Choice(), (1_000_001,), "1,000,001"),
+        (dl.Subset(500), (1000,), "about 10^299"),
+        (dl.Matching(), (10, 11), "39,916,800"),
+        (dl.Matching(), (3000, 3000), "about 10^9131"),
+        (dl.Matching(torch.zeros(10, 10, dtype=torch.bool)), (10, 10), "3,628,800"),
+    ],
+)
+def test_too_many_structures_are_counted_not_made(structure, entries, many):
+    with pytest.raises(ValueError, match=re.escape(f"has {many} structures, more than the 1,000,000")):
+        structure.enumerate(entries)
 
 
 @every_structure

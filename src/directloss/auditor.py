@@ -1,5 +1,6 @@
 """Is my gradient right? An estimator's gradients against the exact ones, on an instance small enough to enumerate."""
 
+import functools
 import inspect
 import itertools
 import math
@@ -103,7 +104,7 @@ def audit(
     scores: Tensor,
     cost: Tensor,
     *,
-    scale: float | Sequence[float] = 1.0,
+    scale: float | Sequence[float] | Tensor = 1.0,
     epsilons: Sequence[float] | None = None,
     sides: Sequence[str] = ("one", "both"),
     samples: Sequence[int] = (1,),
@@ -136,7 +137,7 @@ def audit(
         >>> found.rows[0].bias < 0.02
         True
     """
-    scales = [float(scale)] if isinstance(scale, int | float) else [float(one) for one in scale]
+    scales: list[float] = torch.as_tensor(scale, dtype=torch.float64).flatten().tolist()
     if not isinstance(repetitions, int) or repetitions < 2:
         raise ValueError(f"repetitions is {repetitions!r}, expected a whole number, at least 2: one has no spread")
     for count in samples:
@@ -191,12 +192,12 @@ def _default_epsilons(structure: Structure, scores: Tensor, cost: Tensor, scale:
 
 
 def _accepted(estimator: Callable[..., Tensor], settings: dict[str, Any]) -> dict[str, Any]:
-    """Those of the settings that the estimator's signature names."""
+    """Those of the settings that the estimator's signature names, and that no ``functools.partial`` has fixed."""
     parameters = inspect.signature(estimator).parameters.values()
-    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
-        return settings
+    fixed = estimator.keywords if isinstance(estimator, functools.partial) else {}
+    takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
     names = {parameter.name for parameter in parameters}
-    return {name: value for name, value in settings.items() if name in names}
+    return {name: value for name, value in settings.items() if name not in fixed and (takes_all or name in names)}
 
 
 def _grid(estimator: Callable[..., Tensor], axes: dict[str, Sequence[Any]]) -> Iterator[dict[str, Any]]:

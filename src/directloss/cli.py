@@ -1,18 +1,29 @@
 """The command line: dispatch only. Heavy modules are imported by the command that needs them."""
 
+import re
 import sqlite3
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
-from cyclopts import App, CycloptsError, Parameter
+from cyclopts import App, CycloptsError, Parameter, Token, convert
 
 from directloss import __version__
 from directloss.errors import UserError
 
+
+def _strictly(hint: Any, tokens: Sequence[Token]) -> Any:
+    """What cyclopts makes of an option, but whole numbers are whole: it would round 3.5."""
+    text = tokens[0].value
+    if hint is int and not re.fullmatch(r"[+-]?\d{1,18}", text):
+        raise ValueError(f"{text!r} is no whole number of at most 18 digits.")
+    return convert(hint, [token.value for token in tokens])
+
+
 app = App(
     name="directloss",
+    default_parameter=Parameter(converter=_strictly),
     help="Train networks through discrete decisions.",
     version=__version__,
     suppress_keyboard_interrupt=False,

@@ -11,6 +11,11 @@ from directloss.shapes import check_scale, fit_cost, fit_scale
 from directloss.structures import Structure
 
 
+# A search for epsilon goes out by this factor, and down so many times: beyond what float64 can tell apart.
+_STRIDE = 1e3
+_LONGEST_SEARCH = 10
+
+
 def check_epsilon(epsilon: float) -> float:
     """``epsilon`` as a float, or ValueError where it is no step to take."""
     value = float(epsilon)
@@ -115,9 +120,16 @@ def suggest_epsilon(
         ahead, behind = losses(theta, epsilon, -epsilon)
         return float(((ahead if sides == "both" else here) - behind) / whole)
 
-    # The share grows with epsilon. Start where cost and scores have the same size.
-    middle = theta.abs().max().item() / cost.abs().max().item() or 1.0
-    low, high = middle * 1e-6, middle * 1e6
+    # The share grows with epsilon. Start where cost and scores have the same size, and go out until it is crossed.
+    low = high = theta.abs().max().item() / cost.abs().max().item() or 1.0
+    while moved(high) < share:
+        low, high = high, high * _STRIDE
+    for _ in range(_LONGEST_SEARCH):
+        if moved(low) < share:
+            break
+        low, high = low / _STRIDE, low
+    else:
+        raise ValueError("the scores tie, so that any epsilon decides: warm the network up before asking for one")
     while high / low > 1.001:
         middle = math.sqrt(low * high)
         low, high = (middle, high) if moved(middle) < share else (low, middle)

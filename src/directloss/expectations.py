@@ -84,25 +84,24 @@ def exact(
         for uniform in _scrambled(theta.numel(), points, generator)
     ]
     probabilities, loss, to_scores, to_scale = (_expectation(torch.stack(parts)) for parts in zip(*sets, strict=True))
+    # A structure that no point, or every point, meets has no spread: it may still be off by one point of all.
+    one = (len(every) > 1) / (points * _SETS)
+    probabilities.error.clamp_min_(one)
+    loss.error.clamp_min_(one * (losses.max() - losses.min()))
     shaped = Expectation(to_scores.value.reshape(scores.shape), to_scores.error.reshape(scores.shape))
     return Exact(probabilities, loss, shaped, to_scale)
 
 
 def enumerate_small(structure: Structure, scores: Tensor) -> Tensor:
     """Every structure over the entries of one instance, flattened, (N, E); or an error that says how many there are."""
+    structure.solve(scores)  # for its checks
     if structure.batch_shape(scores):
         raise ValueError(
             f"scores have shape {tuple(scores.shape)}: {len(structure.batch_shape(scores))} axes before the entries of "
             f"{structure!r}; exact values are those of one instance, e.g. scores[0]"
         )
-    structure.solve(scores)  # for its checks
-    every = structure.enumerate(scores.shape)
-    if len(every) > MOST_STRUCTURES:
-        raise ValueError(
-            f"{structure!r} over {tuple(scores.shape)} has {len(every)} structures, more than the {MOST_STRUCTURES} "
-            "that exact values are computed for; take a smaller instance"
-        )
-    return every.flatten(1)
+    structure.check_count(scores.shape, MOST_STRUCTURES)
+    return structure.enumerate(scores.shape).flatten(1)
 
 
 def _scrambled(entries: int, points: int, generator: torch.Generator | None) -> Iterator[Tensor]:

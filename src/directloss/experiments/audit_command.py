@@ -33,6 +33,7 @@ PANELS = (
     ("cosine", "cosine of a call with the exact gradient"),
     ("zero", "share of zero gradients"),
 )
+_LARGEST = 1e30  # in float32, products with noise and costs stay finite
 RULES = ("one, ε < 0", "one, ε > 0", "both")
 
 
@@ -50,27 +51,33 @@ class Options:
     seed: int = 0
 
 
-def make_structure(name: str, size: int, k: int) -> tuple[Structure, tuple[int, ...], int]:
-    """A structure by its name, the shape of its entries, and how many structures there are."""
+def make_structure(name: str, size: int, k: int) -> tuple[Structure, tuple[int, ...]]:
+    """A structure by its name, and the shape of its entries."""
     if name not in ("matching", "subset", "choice"):
         raise UserError(f"--structure has {name!r}; choose from matching, subset, choice")
     if size < 2:
         raise UserError(f"--size is {size}; expected at least 2")
+    if size > MOST_STRUCTURES:
+        raise UserError(
+            f"--size is {size}, and there are at least as many structures, more than the {MOST_STRUCTURES:,} that are "
+            "enumerated; take a smaller instance"
+        )
     if name == "matching":
-        return Matching(), (size, size), math.factorial(size)
+        return Matching(), (size, size)
     if name == "choice":
-        return Choice(), (size,), size
+        return Choice(), (size,)
     if not 1 <= k < size:
         raise UserError(f"--k is {k}; expected 1 to {size - 1}, fewer than --size")
-    return Subset(k), (size,), math.comb(size, k)
+    return Subset(k), (size,)
 
 
 def draw_instance(name: str, size: int, k: int, seed: int) -> tuple[Structure, Tensor, Tensor]:
     """A structure, normal scores (*E), and the share of a target's ones that a structure misses as the cost."""
-    structure, entries, count = make_structure(name, size, k)
-    if count > MOST_STRUCTURES:
-        what = f"{structure!r} over {entries} has {count:,} structures"
-        raise UserError(f"{what}, more than the {MOST_STRUCTURES:,} that are enumerated; give a smaller --size")
+    structure, entries = make_structure(name, size, k)
+    try:
+        structure.check_count(entries, MOST_STRUCTURES)
+    except ValueError as error:
+        raise UserError(f"--size is {size}: {error}") from None
     scores = torch.randn(entries, generator=torch.Generator().manual_seed(seed))
     target = structure.enumerate(entries, scores.dtype)[0]
     return structure, scores, costs.hamming(target) / (2 * target.sum())
@@ -239,6 +246,6 @@ def _numbers(option: str, text: str) -> list[float]:
         numbers = [float(part) for part in text.split(",") if part.strip()]
     except ValueError:
         raise UserError(f"{option} has {text!r}; expected numbers with commas, e.g. .5,1,2") from None
-    if not all(map(math.isfinite, numbers)):
-        raise UserError(f"{option} has {text!r}; expected finite numbers")
+    if not all(abs(number) <= _LARGEST for number in numbers):
+        raise UserError(f"{option} has {text!r}; expected numbers of magnitude at most {_LARGEST:g}")
     return numbers

@@ -31,6 +31,10 @@ class Structure(ABC):
     def enumerate(self, entries: Sequence[int], dtype: torch.dtype = torch.float64) -> Tensor:
         """Every structure over ``entries``, as a tensor (N, *E). For small cases: tests and audits."""
 
+    def count(self, entries: Sequence[int]) -> int:
+        """How many structures there are over ``entries``; a subclass that knows need not make them to count them."""
+        return len(self.enumerate(entries))
+
     @abstractmethod
     def _ones(self, scores: Tensor) -> Tensor:
         """Where a maximiser of checked, non-empty scores is one: positions (..., K) in the flattened entries.
@@ -117,9 +121,16 @@ class Structure(ABC):
             raise ValueError(f"{name} reach {largest:g}, beyond {LARGEST_SCORE:g}; scale them down")
         return largest
 
-    def _check_count(self, count: int) -> None:
-        if count > MOST_STRUCTURES:
-            raise ValueError(f"{self!r} has {count} structures here, more than the {MOST_STRUCTURES} to enumerate")
+    def check_count(self, entries: Sequence[int], most: int = MOST_STRUCTURES) -> None:
+        """Raise ValueError where there are more than ``most`` structures over ``entries``."""
+        self.check_shape(entries)
+        count = self.count(entries)
+        if count > most:
+            many = f"{count:,}" if count < 10**15 else f"about 10^{math.log10(count):.0f}"
+            raise ValueError(
+                f"{self!r} over {tuple(entries)} has {many} structures, more than the {most:,} that are enumerated; "
+                "take a smaller instance"
+            )
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}()"

@@ -18,9 +18,11 @@ class Choice(Structure):
             raise ValueError("scores have no entries to choose from; expected n >= 1 on the last axis")
 
     def enumerate(self, entries: Sequence[int], dtype: torch.dtype = torch.float64) -> Tensor:
-        self.check_shape(entries)
-        self._check_count(entries[0])
+        self.check_count(entries)
         return torch.eye(entries[0], dtype=dtype)
+
+    def count(self, entries: Sequence[int]) -> int:
+        return entries[0]
 
     def _ones(self, scores: Tensor) -> Tensor:
         return scores.argmax(-1, keepdim=True)

@@ -49,7 +49,7 @@ class Matching(Structure):
         if n > m:
             turned = Matching(None if self.forbidden is None else self.forbidden.mT)
             return turned.enumerate((m, n), dtype).mT.contiguous()
-        self._check_count(math.perm(m, n))
+        Matching().check_count(entries)
         columns = torch.tensor(list(permutations(range(m), n)))
         every = torch.nn.functional.one_hot(columns, m).to(dtype)
         if self.forbidden is not None:
@@ -57,6 +57,11 @@ class Matching(Structure):
                 raise ValueError("a mask with batch axes has no single set of structures; enumerate one instance's")
             every = every[~(every.bool() & self.forbidden.cpu()).flatten(1).any(1)]
         return every
+
+    def count(self, entries: Sequence[int]) -> int:
+        if self.forbidden is not None:
+            return super().count(entries)
+        return math.perm(max(entries), min(entries))
 
     def _ones(self, scores: Tensor) -> Tensor:
         wide = scores.to(torch.promote_types(scores.dtype, torch.float32))

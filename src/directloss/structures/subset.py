@@ -27,10 +27,12 @@ class Subset(Structure):
             raise ValueError(f"cannot take k = {self.k} of n = {entries[0]} entries; lower k or give more entries")
 
     def enumerate(self, entries: Sequence[int], dtype: torch.dtype = torch.float64) -> Tensor:
-        self.check_shape(entries)
-        self._check_count(math.comb(entries[0], self.k))
+        self.check_count(entries)
         chosen = torch.tensor(list(combinations(range(entries[0]), self.k)))
         return torch.zeros(len(chosen), entries[0], dtype=dtype).scatter_(1, chosen, 1)
+
+    def count(self, entries: Sequence[int]) -> int:
+        return math.comb(entries[0], self.k)
 
     def _ones(self, scores: Tensor) -> Tensor:
         return torch.topk(scores, self.k, dim=-1, sorted=False).indices.sort(-1).values
