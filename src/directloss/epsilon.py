@@ -10,7 +10,6 @@ from directloss.noise import Gumbel, Noise, draw
 from directloss.shapes import check_scale, fit_cost, fit_scale
 from directloss.structures import Structure
 
-
 # A search for epsilon goes out by this factor, and down so many times: beyond what float64 can tell apart.
 _STRIDE = 1e3
 _LONGEST_SEARCH = 10
