@@ -4,6 +4,7 @@ from dataclasses import asdict, fields, replace
 from itertools import permutations
 
 import pytest
+import torch
 from scipy.stats import binomtest, kendalltau
 
 from directloss.experiments import dynamics, figures, sorting, summary
@@ -125,6 +126,17 @@ def test_evaluation_counts_misplaced_numbers_and_pairs():
         assert (result["wrong"], result["perfect"]) == (wrong / 4, wrong == 0)
         assert result["kendall_tau"] == pytest.approx(kendalltau(places, right).statistic, abs=1e-6)
     assert len({result["wrong"] for result in found}) > 2
+
+
+@pytest.mark.parametrize("gap", [0.0, 1e-7])
+def test_the_test_tells_close_numbers_apart_and_equal_ones_may_stand_in_either_order(gap):
+    stack = sorting._Stack(Config("direct0", 5), [0, 1])
+    for affine, weight in ((stack.net.embed, torch.ones(32)), (stack.net.score, -torch.arange(5.0).expand(32, 5))):
+        affine.weight.data[:] = weight
+        affine.bias.data[:] = 100 if affine is stack.net.embed else 0  # x + 100 is x to some digits only
+    stack.test[:] = torch.tensor([0.2, 0.1 + gap, 0.4, 0.1, 0.3])
+    assert [result["perfect"] for result in stack.evaluate()] == [True, True]
+    assert [result["kendall_tau"] for result in stack.evaluate()] == [1, 1]
 
 
 def test_a_sweep_trains_what_is_missing_and_nothing_else(tmp_path):
