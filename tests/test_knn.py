@@ -12,7 +12,8 @@ import directloss as dl
 from directloss.cli import main
 from directloss.errors import UserError
 from directloss.experiments import knn_command, neighbors
-from directloss.experiments.neighbors import METHODS, Images, Training, best, paper, train
+from directloss.experiments.images import Images, accuracy, augment
+from directloss.experiments.neighbors import METHODS, Training, best, paper, train
 from directloss.experiments.parallel import Ranks
 
 
@@ -77,7 +78,7 @@ def test_a_sparse_backward_pass_gives_the_same_gradients(images, without_statist
         training = Training(small(sparse=sparse, sides="one", epsilon=-0.05), images, Ranks())
         training.optimizer = torch.optim.SGD(training.net.parameters(), lr=0.0)
         batch = torch.arange(200)
-        seen = training._step(batch, batch[:0])
+        seen = training.step(batch, batch[:0])
         gradients.append([parameter.grad.clone() for parameter in training.net.parameters()])
     assert 0 < seen["active"] < 1
     for dense, sparse in zip(*gradients, strict=True):
@@ -87,7 +88,7 @@ def test_a_sparse_backward_pass_gives_the_same_gradients(images, without_statist
 def test_queries_and_candidates_of_a_batch_are_apart(images):
     training = Training(small(queries=50), images, Ranks())
     seen = []
-    for candidates, queries in training._batches():
+    for candidates, queries in training.batches():
         assert len(queries) == 50
         assert not set(candidates.tolist()) & set(queries.tolist())
         seen += candidates.tolist()
@@ -111,7 +112,7 @@ def test_accuracy_is_a_majority_vote_with_the_nearer_first(images):
     for query, truth in zip(inputs, images.test_labels, strict=False):
         nearest = images.train_labels[(bank - query).norm(dim=1).argsort()[:4]].tolist()
         right += max(nearest, key=lambda label: (nearest.count(label), -nearest.index(label))) == truth
-    found = neighbors.accuracy(Net(), 4, images, images.test[:100], images.test_labels[:100])
+    found = accuracy(Net(), 4, images, images.test[:100], images.test_labels[:100])
     assert found == pytest.approx(right / 100)
 
 
@@ -119,7 +120,7 @@ def test_accuracy_is_a_majority_vote_with_the_nearer_first(images):
 def test_images_are_moved_by_two_pixels_at_most(kind):
     image = torch.zeros(50, 1, 9, 9, dtype=torch.uint8)
     image[:, :, 4, 3] = 7
-    moved = neighbors._augment(image, kind, torch.Generator().manual_seed(0))
+    moved = augment(image, kind, torch.Generator().manual_seed(0))
     places = {tuple(place[1:]) for place in moved[:, 0].nonzero().tolist()}
     assert len(moved[:, 0].nonzero()) == 50
     assert {row for row, _ in places} == {2, 3, 4, 5, 6}

@@ -15,6 +15,7 @@ from directloss import data as image_data
 from directloss import nets
 from directloss.errors import UserError
 from directloss.experiments import figures, neighbors, summary
+from directloss.experiments.images import Images
 from directloss.experiments.parallel import Ranks
 from directloss.experiments.results_command import to_csv
 from directloss.experiments.sort_command import one_of, split_list, split_numbers
@@ -115,7 +116,7 @@ def run(
         if saved.finished("neighbors", config):
             continue
         checkpoint = checkpoints / f"{config_hash('neighbors', config)}.pt"
-        images = neighbors.Images(sets[cell.data], cell.validation)
+        images = Images(sets[cell.data], cell.validation)
         with _progress(cell, ranks.index == 0 and sys.stderr.isatty()) as (on_step, on_epoch):
             result = neighbors.train(cell, images, checkpoint, ranks, on_step, on_epoch)
         if ranks.index == 0:
