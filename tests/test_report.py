@@ -411,6 +411,23 @@ def test_a_benchmark_that_was_run_again_shows_its_last_run(tmp_path):
     assert [facts for _, _, facts in sources(section)] == ["seed 0 · commit new · mean"]
 
 
+def test_the_neighbours_times_stand_beside_their_accuracies(tmp_path):
+    store = Store(tmp_path / "store.sqlite")
+    config = {"benchmark": "neighbors", "size": 500, "batch": "paper", "data": "mnist", "net": "lenet", "k": 5}
+    config |= {"commit": "new", "seed": 0, "spread": "median"}
+    store.add("speed", config, [(0, {"seconds_per_query": {"dsl": 0.001, "neuralsort": 0.002}})])
+    page = render(read(store.path))
+    (table,) = tables(page.with_id("neighbors")).values()
+    assert table == {
+        "mnist, k = 5, 500 candidates, 100 queries": {
+            "DSL": ["1.00", "1.00 × DSL"],
+            "NeuralSort": ["2.00", "2.00 × DSL"],
+        }
+    }
+    assert [facts for _, _, facts in sources(page.with_id("neighbors"))] == ["seed 0 · commit new · median"]
+    assert not tables(page.with_id("speed"))
+
+
 # Figures
 
 

@@ -43,6 +43,23 @@ def neighbors_section(rows: dict[str, Rows]) -> Section:
             )
             for row in group
         ]
+    timed = {
+        (row["data"], row["batch"], row["k"]): row
+        for row in sorted(rows["speed"], key=lambda row: row["finished"])
+        if row["benchmark"] == "neighbors"
+    }
+    if timed:
+        tables.append(_speed_table(list(timed.values())))
+        sources += [
+            Source(
+                f"speed, {row['data']}, batches of {row['batch']}",
+                f"python benchmarks/neighbors.py --data {row['data']} --k {row['k']} --store STORE",
+                str(row["seed"]),
+                row["commit"],
+                row["spread"],
+            )
+            for row in timed.values()
+        ]
     return Section(
         "neighbors",
         "Tables 3 and 4: k nearest neighbours",
@@ -53,6 +70,23 @@ def neighbors_section(rows: dict[str, Rows]) -> Section:
         drawn,
         sources,
     )
+
+
+def _speed_table(rows: Rows) -> Table:
+    """Milliseconds of a query, side by side in one process."""
+    methods = [name for name in neighbors.METHODS if any(name in row["seconds_per_query"] for row in rows)]
+    body = []
+    for row in rows:
+        seconds = row["seconds_per_query"]
+        cells = [
+            Cell(f"{1e3 * seconds[name]:.2f}", [f"{seconds[name] / seconds['dsl']:.2f} × DSL"])
+            if name in seconds
+            else Cell("–")
+            for name in methods
+        ]
+        asked = "every image a query" if row["batch"] == "best" else "100 queries"
+        body.append((f"{row['data']}, k = {row['k']}, {row['size']} candidates, {asked}", cells))
+    return Table("Milliseconds for each query of a training step", [summary.NAMES[name] for name in methods], body)
 
 
 def _knn_command(row: dict[str, Any]) -> str:
