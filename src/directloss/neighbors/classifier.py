@@ -19,6 +19,9 @@ from directloss.nets import MLP, LeNet, ResNet9
 class DirectNeighborsClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Learns an embedding in which the k nearest neighbours carry the right label, then votes.
 
+    Features are centred and divided by one number for all of them: as in any search for neighbours, those of other units
+    than the rest should be scaled before, e.g. by ``StandardScaler`` in a ``Pipeline``.
+
     Parameters
     ----------
     n_neighbors : int
@@ -100,10 +103,8 @@ class DirectNeighborsClassifier(ClassifierMixin, TransformerMixin, BaseEstimator
             raise ValueError(f"n_neighbors is {self.n_neighbors}, but there are only {len(X)} samples")
         seed = check_random_state(self.random_state).randint(2**31)
         generator = torch.Generator().manual_seed(int(seed))
-        axes = tuple(i for i in range(X.ndim) if i != 1) if X.ndim > 2 else (0,)
-        self.mean_ = X.mean(axes, keepdims=True, dtype=np.float64).astype(np.float32)
-        self.deviation_ = X.std(axes, keepdims=True, dtype=np.float64).astype(np.float32)
-        self.deviation_[self.deviation_ == 0] = 1
+        self.mean_ = X.mean(0, keepdims=True, dtype=np.float64).astype(np.float32)
+        self.deviation_ = np.float32((X - self.mean_).std(dtype=np.float64) or 1)
         self.module_ = self._make_module(X.shape[1:], generator).to(self.device)
         self._train(self._to_tensor(X), torch.from_numpy(labels).to(self.device), generator)
         self._vote = KNeighborsClassifier(self.n_neighbors).fit(self._embed(X), labels)
