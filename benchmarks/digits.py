@@ -2,9 +2,9 @@
 
     python benchmarks/digits.py [--seeds 10] [--threads 2] [--markdown FILE]
 
-Every seed shuffles the folds anew; all classifiers see the same folds and have their defaults, 5 neighbours. Accuracy is
-the mean over folds and seeds, *ahead* the mean difference to ours with the standard error over the seeds, and the seconds
-are those of all five folds, fit and score, in one process, in turns.
+Every seed shuffles the folds anew; all classifiers see the same folds and have their defaults, 5 neighbours. Accuracy
+is the mean over folds and seeds, *ahead* the mean difference to ours with the standard error over the seeds, and the
+seconds are those of all five folds, fit and score, in one process, in turns.
 """
 
 import argparse

@@ -19,8 +19,8 @@ from directloss.nets import MLP, LeNet, ResNet9
 class DirectNeighborsClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Learns an embedding in which the k nearest neighbours carry the right label, then votes.
 
-    Features are centred and divided by one number for all of them: as in any search for neighbours, those of other units
-    than the rest should be scaled before, e.g. by ``StandardScaler`` in a ``Pipeline``.
+    Features are centred and divided by one number for all of them: as in any search for neighbours, those of other
+    units than the rest should be scaled before, e.g. by ``StandardScaler`` in a ``Pipeline``.
 
     Parameters
     ----------
