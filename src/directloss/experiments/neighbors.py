@@ -40,6 +40,7 @@ class Config:
     k: int
     net: str = "lenet"  # of nets.IMAGE_NETS
     width: int = 32  # of a resnet9
+    norm: str = "batch"  # of a resnet; or group
     recipe: str = "paper"
     seed: int = 0
     # training
@@ -151,7 +152,8 @@ class Training:
         self.config, self.images, self.ranks = config, images, ranks
         self.generator = torch.Generator().manual_seed(config.seed)
         channels, size = images.train.shape[1], images.train.shape[-1]
-        options = {"width": config.width} if config.net == "resnet9" else {}
+        options: dict[str, Any] = {} if config.net == "lenet" else {"norm": config.norm}
+        options |= {"width": config.width} if config.net == "resnet9" else {}
         self.net = nets.IMAGE_NETS[config.net](channels, size, generator=self.generator, **options)
         self.scale_net: nn.Module
         if config.scale_input == "embedding":
