@@ -15,6 +15,7 @@ NETS = {
     "conv-scale": (dl.nets.ConvScale, (3, 32, 32), ()),
     "resnet9": (dl.nets.ResNet9, (3, 32, 32), (256,)),
     "resnet18": (dl.nets.ResNet18, (3, 32, 32), (512,)),
+    "linear-scale": (lambda **options: dl.nets.LinearScale(12, **options), (12,), ()),
     "mlp": (lambda **options: dl.nets.MLP(12, **options), (12,), (64,)),
 }
 every_net = pytest.mark.parametrize(("net", "inputs", "outputs"), NETS.values(), ids=NETS.keys())
@@ -90,7 +91,9 @@ def test_a_wider_block_halves_the_image_and_an_equal_one_keeps_it():
     assert dl.nets._BasicBlock(8, 16, "group")(x).shape == (1, 16, 3, 3)
 
 
-@pytest.mark.parametrize(("net", "images_"), [(dl.nets.LeNetScale, (1, 28, 28)), (dl.nets.ConvScale, (3, 32, 32))])
+@pytest.mark.parametrize(
+    ("net", "images_"), [(net, inputs) for name, (net, inputs, _) in NETS.items() if name.endswith("scale")]
+)
 def test_a_scale_is_strictly_positive_whatever_comes(net, images_, generator):
     net = net(generator=generator)
     (*_, last) = (layer for layer in net if isinstance(layer, nn.Linear))
