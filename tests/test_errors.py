@@ -82,15 +82,6 @@ def test_scores_beyond_what_float64_sums_hold_are_refused(row):
         row.structure.solve_along(row.scores(), torch.full(row.entries, 1e100, dtype=torch.float64), (1e60,))
 
 
-@pytest.mark.parametrize(
-    ("structure", "entries", "count"),
-    [(dl.Choice(), (1_000_001,), "1000001"), (dl.Subset(10), (40,), "847660528"), (dl.Matching(), (10, 10), "3628800")],
-)
-def test_sets_too_large_to_enumerate_say_how_many_and_the_limit(structure, entries, count):
-    with pytest.raises(ValueError, match=f"has {count} structures here, more than the 1000000"):
-        structure.enumerate(entries)
-
-
 def test_structures_that_do_not_exist_are_refused():
     for k in (0, -1):
         with pytest.raises(ValueError, match=f"k is {k}, expected at least 1"):
