@@ -163,10 +163,12 @@ def audit(
         given = settings | _accepted(estimator, {"noise": noise, "generator": generator})
         if not done:  # whatever is compiled at the first call is no part of its cost
             aside = _accepted(estimator, {"generator": torch.Generator(scores.device).manual_seed(0)})
-            _estimates(estimator, structure, scores, cost, one, given | aside, 2)
-        estimates, seconds = _estimates(estimator, structure, scores, cost, one, given, repetitions)
-        for target, values in estimates.items():
-            rows.append(_measure(target, one, settings, values, seconds, truth[one]))
+            next(_estimates(estimator, structure, scores, cost, one, given | aside, 2))
+        tallies: dict[str, _Tally] = {}
+        for estimates, seconds in _estimates(estimator, structure, scores, cost, one, given, repetitions):
+            for target, values in estimates.items():
+                tallies.setdefault(target, _Tally(_gradient(truth[one], target))).add(values, seconds)
+        rows += [tally.measurement(target, one, settings) for target, tally in tallies.items()]
     on_progress(len(grid), len(grid))
     return Audit(repr(structure), truth, rows)
 
@@ -221,13 +223,11 @@ def _estimates(
     scale: float,
     settings: dict[str, Any],
     repetitions: int,
-) -> tuple[dict[str, Tensor], float]:
-    """Independent estimates of the gradient to the scores and, where it takes a scale, to the scale: (R, -1) each;
-    and the seconds of one."""
-    parts: dict[str, list[Tensor]] = {}
+) -> Iterator[tuple[dict[str, Tensor], float]]:
+    """Independent estimates of the gradient to the scores and, where it takes a scale, to the scale, in parts: (R, -1)
+    each; and the seconds that they took."""
     cost = fit_cost(cost, scores)
     size = min(repetitions, max(1, _CHUNK // (scores.numel() * settings.get("samples", 1))))
-    seconds = 0.0
     for first in range(0, repetitions, size):
         count = min(size, repetitions - first)
         inputs = {"scores": scores.detach().expand(count, *scores.shape).clone().requires_grad_()}
@@ -239,11 +239,12 @@ def _estimates(
         loss = estimator(inputs["scores"], cost, structure, **given)
         _check_loss(loss, count)
         gradients = torch.autograd.grad(loss.sum(), list(inputs.values()), allow_unused=True)
-        seconds += time.perf_counter() - start
-        for (target, tensor), gradient in zip(inputs.items(), gradients, strict=True):
-            gradient = torch.zeros_like(tensor) if gradient is None else gradient
-            parts.setdefault(target, []).append(gradient.detach().double().reshape(count, -1))
-    return {target: torch.cat(part) for target, part in parts.items()}, seconds / repetitions
+        seconds = time.perf_counter() - start
+        estimates = {
+            target: (torch.zeros_like(tensor) if gradient is None else gradient).detach().double().reshape(count, -1)
+            for (target, tensor), gradient in zip(inputs.items(), gradients, strict=True)
+        }
+        yield estimates, seconds
 
 
 def _gradient(truth: Exact, target: str) -> Expectation:
@@ -261,26 +262,43 @@ def _check_loss(loss: Any, count: int) -> None:
         )
 
 
-def _measure(
-    target: str, scale: float, settings: dict[str, Any], estimates: Tensor, seconds: float, truth: Exact
-) -> Measurement:
-    known = _gradient(truth, target)
-    value, error = known.value.flatten(), known.error.flatten()
-    mean, variance = estimates.mean(0), estimates.var(0)
-    noise = (variance / len(estimates) + error**2).sum()
-    lengths = estimates.norm(dim=1)
-    cosines = estimates @ value / (lengths * value.norm()).clamp_min(_TINY)
-    return Measurement(
-        target=target,
-        scale=scale,
-        settings=settings,
-        repetitions=len(estimates),
-        mean=mean.reshape(known.value.shape),
-        bias=((mean - value).square().sum() - noise).clamp_min(0).sqrt().item(),
-        bias_error=noise.sqrt().item(),
-        deviation=variance.sum().sqrt().item(),
-        cosine=cosines.mean().item(),
-        signal=(mean @ value / (estimates.square().sum(1).mean().sqrt() * value.norm()).clamp_min(_TINY)).item(),
-        zero=(lengths == 0).double().mean().item(),
-        seconds=seconds,
-    )
+class _Tally:
+    """Sums over the estimates of one gradient, from which everything about them follows."""
+
+    def __init__(self, known: Expectation):
+        self.known = known
+        self.value = known.value.flatten()
+        self.count, self.zeros, self.cosines, self.seconds = 0, 0, 0.0, 0.0
+        self.total, self.squares = torch.zeros_like(self.value), torch.zeros_like(self.value)
+
+    def add(self, estimates: Tensor, seconds: float) -> None:
+        """Independent estimates, (R, -1), and what they took together."""
+        estimates = estimates.to(self.value.device)
+        lengths = estimates.norm(dim=1)
+        cosines = estimates @ self.value / (lengths * self.value.norm()).clamp_min(_TINY)
+        self.count += len(estimates)
+        self.zeros += int((lengths == 0).sum())
+        self.cosines += cosines.sum().item()
+        self.seconds += seconds
+        self.total += estimates.sum(0)
+        self.squares += estimates.square().sum(0)
+
+    def measurement(self, target: str, scale: float, settings: dict[str, Any]) -> Measurement:
+        mean = self.total / self.count
+        variance = (self.squares - self.total * mean).clamp_min(0) / (self.count - 1)
+        noise = (variance / self.count + self.known.error.flatten() ** 2).sum()
+        length = (self.squares.sum() / self.count).sqrt()  # root mean squared
+        return Measurement(
+            target=target,
+            scale=scale,
+            settings=settings,
+            repetitions=self.count,
+            mean=mean.reshape(self.known.value.shape),
+            bias=((mean - self.value).square().sum() - noise).clamp_min(0).sqrt().item(),
+            bias_error=noise.sqrt().item(),
+            deviation=variance.sum().sqrt().item(),
+            cosine=self.cosines / self.count,
+            signal=(mean @ self.value / (length * self.value.norm()).clamp_min(_TINY)).item(),
+            zero=self.zeros / self.count,
+            seconds=self.seconds / self.count,
+        )
