@@ -314,7 +314,7 @@ def train(
                 training.net, config.k, images, images.held, images.held_labels, config.bank
             )
             training.curve.append({"epoch": training.epoch, **point})
-            if point["validation_accuracy"] > training.best["accuracy"]:
+            if point["validation_accuracy"] >= training.best["accuracy"]:
                 kept = {name: value.clone() for name, value in training.net.state_dict().items()}
                 training.best = {"accuracy": point["validation_accuracy"], "epoch": training.epoch, "net": kept}
             save_checkpoint(checkpoint, training.state())
