@@ -78,10 +78,11 @@ def main() -> None:
     print(facts)
     images = Images(data.load(options.data), 200 if options.data == "digits" else 5000)
     base = RECIPES["best"](options.data, "dsl", options.k, net, 0)
-    candidates = min(base.candidates, len(images.train) // 2)
-    batches = {"best": {"candidates": candidates, "queries": 0}, "paper": {"candidates": candidates, "queries": 100}}
     lines = []
-    for batch, sizes in batches.items():
+    for batch, make in RECIPES.items():
+        recipe = make(options.data, "dsl", options.k, net, 0)
+        candidates = min(recipe.candidates, len(images.train) // 2)
+        sizes = {"candidates": candidates, "queries": recipe.queries}
         made = {name: RECIPES["best"](options.data, name, options.k, net, 0) for name in METHODS}
         found = seconds_per_query(
             {name: replace(config, **sizes) for name, config in made.items()}, images, options.steps
@@ -99,7 +100,9 @@ def main() -> None:
             Store(options.store).add("speed", config, [(0, result)])
     text = markdown(["ms a query (over DSL's)", *METHODS], lines)
     if options.epochs:
-        saving = sparse_saving(replace(base, candidates=candidates), images, options.epochs)
+        saving = sparse_saving(
+            replace(base, candidates=min(base.candidates, len(images.train) // 2)), images, options.epochs
+        )
         header = ["epoch", "images with a gradient, %", "sparse, s", "dense, s", "dense / sparse"]
         text += "\n" + markdown(
             header,
