@@ -11,7 +11,10 @@ from directloss.report.parts import Cell, Rows, Section, Source, Table, inline
 def neighbors_section(rows: dict[str, Rows]) -> Section:
     """Tables 3 and 4 and the learning curves, for each data set and seed."""
     groups: dict[tuple[str, str, int], Rows] = defaultdict(list)
-    for row in sorted(rows["neighbors"], key=lambda row: row["epochs"]):  # of one cell, the longest training is shown
+    # Of one cell, the longest training is shown.
+    for row in sorted(
+        rows["neighbors"], key=lambda row: (neighbors.METHODS.index(row["method"]), row["k"], row["epochs"])
+    ):
         groups[row["data"], row["recipe"], row["seed"]].append(row)
     tables: list[Table] = []
     drawn: list[tuple[str, str]] = []
@@ -104,7 +107,7 @@ def _neighbors_cell(row: dict[str, Any] | None, data: str, method: str, k: int) 
     theirs = summary.TABLE_3.get(data, {}).get(method, {}).get(k)
     paper = f"paper {theirs:g}" if theirs else "not in the paper"
     if row is None:
-        return Cell("-", [paper])
+        return Cell("–", [paper])
     net = row["net"] + (f"-{row['width']}" if row["net"] == "resnet9" else "")
     minutes = row["seconds_per_epoch"] * row["epochs"] / 60
     return Cell(
