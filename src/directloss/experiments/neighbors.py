@@ -77,30 +77,15 @@ class Config:
 
 def paper(data: str, method: str, k: int, net: str, seed: int) -> Config:
     """The paper's recipe; for the relaxations that of NeuralSort's authors, which it follows."""
-    if not method.startswith("d"):
-        samples = 1 if method == "neuralsort" else 5
-        temperature = 64.0 if data == "cifar-10" else 16.0
-        return Config(
-            data,
-            method,
-            k,
-            net,
-            seed=seed,
-            candidates=600 if data == "cifar-10" else 800,
-            optimizer="momentum",
-            weight_decay=5e-4,
-            samples=samples,
-            temperature=1.0 if method == "relaxsubsample" else temperature,
-        )
-    return Config(
-        data,
-        method,
-        k,
-        net,
-        seed=seed,
-        candidates=600 if data == "cifar-10" else 800,
-        epsilon=-0.2 if data == "cifar-10" else -0.1,
-        samples=1 if k > 1 or method == "direct0" else 5,
+    colour = data == "cifar-10"
+    make = partial(Config, data, method, k, net, seed=seed, candidates=600 if colour else 800)
+    if method.startswith("d"):
+        return make(epsilon=-0.2 if colour else -0.1, samples=1 if k > 1 or method == "direct0" else 5)
+    return make(
+        optimizer="momentum",
+        weight_decay=5e-4,
+        samples=1 if method == "neuralsort" else 5,
+        temperature=1.0 if method == "relaxsubsample" else 64.0 if colour else 16.0,
     )
 
 
