@@ -77,16 +77,15 @@ def main() -> None:
     facts = f"commit {code_version()}, {machine()}, {options.threads} threads, {options.data}, {net}, k = {options.k}"
     print(facts)
     images = Images(data.load(options.data), 200 if options.data == "digits" else 5000)
-    base = RECIPES["best"](options.data, "dsl", options.k, net, 0)
+    most = len(images.train) // 2
+    best = {name: RECIPES["best"](options.data, name, options.k, net, 0) for name in METHODS}
     lines = []
     for batch, make in RECIPES.items():
         recipe = make(options.data, "dsl", options.k, net, 0)
-        candidates = min(recipe.candidates, len(images.train) // 2)
+        candidates = min(recipe.candidates, most)
         sizes = {"candidates": candidates, "queries": recipe.queries}
-        made = {name: RECIPES["best"](options.data, name, options.k, net, 0) for name in METHODS}
-        found = seconds_per_query(
-            {name: replace(config, **sizes) for name, config in made.items()}, images, options.steps
-        )
+        configs = {name: replace(config, **sizes) for name, config in best.items()}
+        found = seconds_per_query(configs, images, options.steps)
         lines.append(
             [f"{batch}: {candidates} candidates, {sizes['queries'] or candidates} queries"]
             + [f"{1e3 * found[name]:.2f} ({found[name] / found['dsl']:.2f})" for name in METHODS]
@@ -100,9 +99,8 @@ def main() -> None:
             Store(options.store).add("speed", config, [(0, result)])
     text = markdown(["ms a query (over DSL's)", *METHODS], lines)
     if options.epochs:
-        saving = sparse_saving(
-            replace(base, candidates=min(base.candidates, len(images.train) // 2)), images, options.epochs
-        )
+        dsl = replace(best["dsl"], candidates=min(best["dsl"].candidates, most))
+        saving = sparse_saving(dsl, images, options.epochs)
         header = ["epoch", "images with a gradient, %", "sparse, s", "dense, s", "dense / sparse"]
         text += "\n" + markdown(
             header,

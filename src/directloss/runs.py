@@ -8,6 +8,7 @@ import sqlite3
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
@@ -170,7 +171,8 @@ def open_store(path: Path, *folders: Path) -> Store:
         return Store(path)
     except (OSError, UserError) as error:
         for part in reversed(made):
-            part.rmdir()
+            with suppress(OSError):  # another process may use it by now
+                part.rmdir()
         if isinstance(error, UserError):
             raise
         raise UserError(f"cannot write to the folder {folder}: {error.strerror}; give another path") from error
