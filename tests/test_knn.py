@@ -208,6 +208,30 @@ def test_the_command_prints_a_table_and_resumes(folder, capsys, monkeypatch):
     assert [tuple(row) for row in rows] == [knn_command.KEYS] * 2
 
 
+def test_tables_average_over_seeds_beside_the_paper():
+    def row(seed, method, k, accuracy, **others):
+        times = {"seconds_per_epoch": 3.0, "seconds_per_query": 0.0005, "epochs": 10}
+        return {"data": "mnist", "seed": seed, "method": method, "k": k, "accuracy": accuracy} | times | others
+
+    rows = [row(0, "dsl", 5, 99.0), row(1, "dsl", 5, 99.2), row(0, "relaxsubsample", 5, 98.0), row(0, "dsl", 2, 97.0)]
+    assert knn_command.table_3(rows).splitlines() == [
+        "| mnist, accuracy % | k = 2 | paper | k = 5 | paper |",
+        "| --- | --- | --- | --- | --- |",
+        "| DSL | 97.00 | - | 99.10 ± 0.14 | 99.4 |",
+        "| RelaxSubSample | - | - | 98.00 | 99.3 |",
+    ]
+    rows = [row(0, "dsl", 3, 99.0), row(1, "dsl", 3, 99.0, seconds_per_epoch=5.0), row(0, "neuralsort", 3, 99.0)]
+    assert knn_command.table_4(rows).splitlines()[2:] == [
+        "| mnist | DSL | 4.00 ± 1.41 | 28.3 | 0.50 ± 0.00 | 0.67 ± 0.24 |",
+        "| mnist | NeuralSort | 3.00 | - | 0.50 | 0.50 |",
+    ]
+
+
+def test_seeds_are_cells_of_their_own():
+    cells = knn_command.read_cells(knn_command.Options(data="digits", k="1,3", seed="0,4"))
+    assert [(cell.seed, cell.k) for cell in cells] == [(0, 1), (0, 3), (4, 1), (4, 3)]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -221,6 +245,9 @@ def test_the_command_prints_a_table_and_resumes(folder, capsys, monkeypatch):
         ("--epochs 0", "--epochs is 0; expected at least 1"),
         ("--epsilon 0", "--epsilon is 0"),
         ("--threads 0", "--threads is 0"),
+        ("--seed -1", "--seed has -1; expected 0 to"),
+        ("--seed 0,1e20", "--seed has '1e20'; expected whole numbers"),
+        (f"--seed {10**20}", f"--seed has {10**20}; expected 0 to"),
     ],
 )
 def test_bad_options_are_one_line(folder, capsys, arguments, message):

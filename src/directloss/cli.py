@@ -79,7 +79,7 @@ def knn(
     ] = "dsl",
     net: Annotated[str | None, Parameter(help="lenet, resnet9 or resnet18. Default by the data.")] = None,
     recipe: Annotated[str, Parameter(help="paper or best.")] = "best",
-    seed: int = 0,
+    seed: Annotated[str, Parameter(help="One or more, with commas.")] = "0",
     epochs: Annotated[int | None, Parameter(help="Replaces the recipe's.")] = None,
     candidates: Annotated[int | None, Parameter(help="In a batch; replaces the recipe's.")] = None,
     queries: Annotated[int | None, Parameter(help="In a batch, besides; 0 lets all candidates be queries.")] = None,

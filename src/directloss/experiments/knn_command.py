@@ -2,10 +2,12 @@
 
 import json
 import shlex
+import statistics
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
+from itertools import chain, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,7 +51,7 @@ class Options:
     methods: str = "dsl"
     net: str | None = None
     recipe: str = "best"
-    seed: int = 0
+    seed: str = "0"
     epochs: int | None = None
     candidates: int | None = None
     queries: int | None = None
@@ -69,8 +71,11 @@ def read_cells(options: Options) -> list[neighbors.Config]:
     one_of("--recipe", options.recipe, neighbors.RECIPES)
     if options.net is not None:
         one_of("--net", options.net, nets.IMAGE_NETS)
-    counts = split_numbers("--k", options.k)
-    for name, least in (("epochs", 1), ("candidates", 2), ("queries", 0), ("width", 1), ("threads", 1), ("seed", 0)):
+    counts, seeds = split_numbers("--k", options.k), split_numbers("--seed", options.seed)
+    for seed in seeds:
+        if not 0 <= seed < 1 << 63:
+            raise UserError(f"--seed has {seed}; expected 0 to {(1 << 63) - 1}")
+    for name, least in (("epochs", 1), ("candidates", 2), ("queries", 0), ("width", 1), ("threads", 1)):
         value = getattr(options, name)
         if value is not None and value < least:
             raise UserError(f"--{name} is {value}; expected at least {least}")
@@ -84,20 +89,18 @@ def read_cells(options: Options) -> list[neighbors.Config]:
     if options.epsilon is not None:
         overrides["limit"] = 100 * abs(options.epsilon)
     cells = []
-    for name in names:
+    for name, seed, method, k in product(names, seeds, methods, counts):
         net = options.net or {"mnist": "lenet"}.get(name, "resnet9")
-        for method in methods:
-            for k in counts:
-                cell = neighbors.RECIPES[options.recipe](name, method, k, net, options.seed)
-                if name == "digits":
-                    cell = replace(cell, validation=200, candidates=min(cell.candidates, 400))
-                cell = replace(cell, **overrides)
-                if not 1 <= k <= cell.candidates - (cell.queries == 0):
-                    raise UserError(
-                        f"--k has {k}, but a batch has {cell.candidates} candidates; expected 1 to "
-                        f"{cell.candidates - (cell.queries == 0)}, or give more --candidates"
-                    )
-                cells.append(cell)
+        cell = neighbors.RECIPES[options.recipe](name, method, k, net, seed)
+        if name == "digits":
+            cell = replace(cell, validation=200, candidates=min(cell.candidates, 400))
+        cell = replace(cell, **overrides)
+        if not 1 <= k <= cell.candidates - (cell.queries == 0):
+            raise UserError(
+                f"--k has {k}, but a batch has {cell.candidates} candidates; expected 1 to "
+                f"{cell.candidates - (cell.queries == 0)}, or give more --candidates"
+            )
+        cells.append(cell)
     return cells
 
 
@@ -135,8 +138,54 @@ def run(
     print(f"Rows: {store}" + (f", tables: {output}" if output else ""))
 
 
+def table_3(rows: Sequence[dict[str, Any]]) -> str:
+    """The paper's table 3, a part for each data set: ours, a mean over the seeds, and the paper's."""
+    parts = []
+    for data in dict.fromkeys(row["data"] for row in rows):
+        chosen = [row for row in rows if row["data"] == data]
+        counts = sorted({row["k"] for row in chosen})
+        body = []
+        for method in dict.fromkeys(row["method"] for row in chosen):
+            line = [summary.NAMES[method]]
+            for k in counts:
+                ours = [row["accuracy"] for row in chosen if (row["method"], row["k"]) == (method, k)]
+                theirs = summary.TABLE_3.get(data, {}).get(method, {}).get(k)
+                line += [_mean(ours), f"{theirs:g}" if theirs else "-"]
+            body.append(line)
+        header = [f"{data}, accuracy %", *chain.from_iterable((f"k = {k}", "paper") for k in counts)]
+        parts.append(summary.markdown(header, body))
+    return "\n".join(parts)
+
+
+def table_4(rows: Sequence[dict[str, Any]]) -> str:
+    """The paper's table 4: what training took, a mean over k and the seeds, and the paper's seconds."""
+    body = []
+    for data, method in dict.fromkeys((row["data"], row["method"]) for row in rows):
+        chosen = [row for row in rows if (row["data"], row["method"]) == (data, method)]
+        theirs = summary.TABLE_4.get(data, {}).get(method)
+        body.append(
+            [
+                data,
+                summary.NAMES[method],
+                _mean([row["seconds_per_epoch"] for row in chosen]),
+                f"{theirs:g}" if theirs else "-",
+                _mean([1e3 * row["seconds_per_query"] for row in chosen]),
+                _mean([row["seconds_per_epoch"] * row["epochs"] / 60 for row in chosen]),
+            ]
+        )
+    return summary.markdown(["data", "method", "s/epoch", "paper", "ms/query", "minutes in all"], body)
+
+
+def _mean(values: Sequence[float]) -> str:
+    """With the standard deviation, where there are several."""
+    if not values:
+        return "-"
+    spread = f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else ""
+    return f"{statistics.fmean(values):.2f}{spread}"
+
+
 def table(rows: Sequence[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
-    """Tables 3 and 4 in one: ours beside the paper's."""
+    """A line for each cell: ours beside the paper's."""
     header = ["data", "method", "k", "net", "seed", "epochs", "accuracy %", "paper", "valid. %", "sigma"]
     header += ["s/epoch", "ms/query"]
     body = []
@@ -193,9 +242,10 @@ def _write(folder: Path, rows: list[dict[str, Any]]) -> None:
         f"- commit of the rows: {', '.join(sorted({row['code'] for row in rows}))}; of this table: {code_version()}\n"
         f"- seeds: {', '.join(sorted({str(row['seed']) for row in rows}))}\n"
         f"- machine: {summary.machine()}\n"
-        f"- training time: {sum(row['seconds_per_epoch'] * row['epochs'] for row in rows) / 3600:.2f} hours\n\n"
+        f"- training time: {sum(row['seconds_per_epoch'] * row['epochs'] for row in rows) / 3600:.2f} hours\n"
     )
-    write_atomically(folder / "table.md", facts + summary.markdown(*table(rows)))
+    parts = (facts, table_3(rows), table_4(rows), summary.markdown(*table(rows)))
+    write_atomically(folder / "table.md", "\n".join(parts))
 
 
 def _show(rows: list[dict[str, Any]]) -> None:
