@@ -609,6 +609,17 @@ def test_without_a_network_the_command_says_where_it_looked_why_it_failed_and_wh
     assert f"the data set tiny-mnist was not found in {tmp_path / 'data'}, and the download failed because of" in error
     for part in ("127.0.0.1", "refused", "DIRECTLOSS_DATA_DIR or --data-dir", "put its files there"):
         assert part in error
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_cannot_be_looked_into_is_named(tmp_path, monkeypatch, capsys):
+    def refuse(path):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "is_file", refuse)
+    with pytest.raises(SystemExit):
+        main(["data", "list", "--data-dir", str(tmp_path)])
+    assert f"cannot look into {tmp_path}: Permission denied" in capsys.readouterr().err
 
 
 def run(capsys, *arguments):

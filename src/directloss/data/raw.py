@@ -17,15 +17,18 @@ Copies = dict[str, dict[Path, str]]
 
 def find(source: Source, folder: Path) -> Copies:
     """Every copy of each file, packed or not, in any of the known layouts, with the SHA-256 that it must have."""
-    return {
-        name: {
-            path: sha256
-            for place in source.folders
-            for suffix, sha256 in forms.items()
-            if (path := folder / place / f"{name}{suffix}").is_file()
+    try:
+        return {
+            name: {
+                path: sha256
+                for place in source.folders
+                for suffix, sha256 in forms.items()
+                if (path := folder / place / f"{name}{suffix}").is_file()
+            }
+            for name, forms in {**source.files, **source.archive}.items()
         }
-        for name, forms in {**source.files, **source.archive}.items()
-    }
+    except OSError as error:
+        raise UserError(f"cannot look into {folder}: {error.strerror}; check its permissions") from error
 
 
 def missing(source: Source, copies: Copies) -> list[str]:
@@ -78,6 +81,8 @@ def download(name: str, folder: Path) -> None:
     pooch.get_logger().setLevel("WARNING")  # the progress bar and our errors say it all
     source = find_source(name)
     wanted = source.archive or {file: source.files[file] for file in missing(source, find(source, folder))}
+    target = folder / source.folders[0]
+    made = [path for path in (target, *target.parents) if not path.exists()]
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     with Progress(*columns, console=Console(stderr=True), disable=not sys.stderr.isatty()) as progress:
         for file, forms in wanted.items():
@@ -86,12 +91,14 @@ def download(name: str, folder: Path) -> None:
             for url in (f"{mirror}{file}{suffix}" for mirror in source.mirrors):
                 bar = _Bar(progress, f"{file}{suffix}")
                 try:
-                    path = pooch.retrieve(url, sha256, file + suffix, folder / source.folders[0], progressbar=bar)
+                    path = pooch.retrieve(url, sha256, file + suffix, target, progressbar=bar)
                     Path(path).chmod(0o644)  # pooch leaves it to its owner alone
                     break
                 except (OSError, ValueError) as error:  # no network, no such file, no place for it; wrong checksum
                     failures.append(f"{url}: {' '.join(str(error).split())}")
             else:
+                for empty in (path for path in made if path.is_dir() and not any(path.iterdir())):
+                    empty.rmdir()
                 raise not_found(name, folder, f"the download failed because of {'; '.join(failures)}")
 
 
