@@ -29,6 +29,17 @@ def test_distances_and_their_gradients_are_those_of_the_norm(share, monkeypatch)
     torch.testing.assert_close(negative_distance(queries, candidates), plain)
 
 
+def test_distances_far_from_zero_keep_their_digits():
+    near = torch.randn(60, 3, generator=torch.Generator().manual_seed(0))
+    far = without_diagonal(negative_distance(near + 1000, near + 1000))
+    torch.testing.assert_close(far, without_diagonal(negative_distance(near, near)), atol=1e-3, rtol=1e-3)
+
+
+def test_embeddings_that_are_none_are_explained():
+    with pytest.raises(ValueError, match="embeddings: got list, expected a floating-point tensor"):
+        dl.NeighborLoss(1)([[0.0], [1.0]], torch.tensor([0, 1]))
+
+
 @pytest.mark.parametrize("share", [0.0, 1.0], ids=["dense", "sparse"])
 def test_coinciding_embeddings_have_no_gradient(share, monkeypatch):
     monkeypatch.setattr(distance, "_SPARSE", share)
@@ -188,6 +199,26 @@ def test_the_module_can_be_the_users(digits):
     assert model.transform(train[:4]).shape == (4, 7)
 
 
+def test_the_random_state_is_also_of_the_users_module(digits):
+    train, test, labels, _ = digits
+    model = classifier(module=lambda shape: torch.nn.Linear(shape[0], 7), epochs=1)
+    np.testing.assert_array_equal(*(clone(model).fit(train, labels).transform(test) for _ in range(2)))
+
+
+def test_samples_of_another_shape_are_refused(digits):
+    images = digits[0][:100].reshape(-1, 1, 8, 8)
+    model = classifier(epochs=1).fit(images, digits[2][:100])
+    for wrong in (images.repeat(2, 2), images[..., :1], digits[0][:5, :1]):
+        with pytest.raises(ValueError, match=r"fitted with \(1, 8, 8\)|expecting 1 features"):
+            model.predict(wrong)
+
+
+@pytest.mark.parametrize(("k", "samples", "batch_size"), [(5, 10, 6), (200, 400, 256), (np.int64(3), 50, 1)])
+def test_every_batch_has_enough_neighbours(digits, k, samples, batch_size):
+    model = classifier(n_neighbors=k, batch_size=batch_size, epochs=1).fit(digits[0][:samples], digits[2][:samples])
+    assert model.predict(digits[1][:3]).shape == (3,)
+
+
 def test_the_progress_bar_shows_on_request(digits, capsys):
     classifier(epochs=1, verbose=1).fit(digits[0][:100], digits[2][:100])
     assert "wrong neighbours" in capsys.readouterr().out
@@ -200,6 +231,10 @@ def test_the_progress_bar_shows_on_request(digits, capsys):
         (lambda x, y: (x, y[:-1]), "inconsistent numbers of samples"),
         (lambda x, y: (np.where(x == x[0, 0], np.nan, x), y), "NaN"),
         (lambda x, y: (x[:3], y[:3]), "only 3 samples"),
+        (
+            lambda x, y: ([*x[:30].reshape(-1, 1, 8, 8), *x[30:].reshape(-1, 1, 4, 16)], y),
+            "samples have different shapes",
+        ),
         (lambda x, y: (x.reshape(60, 8, 8), y), "expected \\(features,\\) or \\(channels, height, width\\)"),
     ],
 )

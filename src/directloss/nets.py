@@ -79,7 +79,7 @@ class LeNet(nn.Sequential):
     ):
         _check_size(size, least=16)
         side = ((size - 4) // 2 - 4) // 2
-        with _seeded(generator):
+        with seeded(generator):
             super().__init__(
                 _Images(channels, size, size),
                 *(_conv(channels, 20, 5), *_pool_relu()),
@@ -92,7 +92,7 @@ class LeNetScale(nn.Sequential):
     """The paper's MNIST noise scale, strictly positive, by a ``LeNet``: (B, channels, size, size) -> (B,)."""
 
     def __init__(self, channels: int = 1, size: int = 28, *, generator: torch.Generator | None = None):
-        with _seeded(generator):
+        with seeded(generator):
             super().__init__(LeNet(channels, size), nn.Linear(500, 1), _Positive())
 
 
@@ -102,7 +102,7 @@ class ConvScale(nn.Sequential):
     def __init__(self, channels: int = 3, size: int = 32, *, generator: torch.Generator | None = None):
         _check_size(size, least=6)
         side = (size - 4) // 2
-        with _seeded(generator):
+        with seeded(generator):
             super().__init__(
                 _Images(channels, size, size),
                 *(_conv(channels, 20, 5), *_pool_relu()),
@@ -114,7 +114,7 @@ class LinearScale(nn.Sequential):
     """A strictly positive noise scale of given features by one layer: (B, inputs) -> (B,)."""
 
     def __init__(self, inputs: int, *, generator: torch.Generator | None = None):
-        with _seeded(generator):
+        with seeded(generator):
             super().__init__(nn.Linear(inputs, 1), _Positive())
 
 
@@ -136,7 +136,7 @@ class ResNet18(nn.Sequential):
         generator: torch.Generator | None = None,
     ):
         widths = (64, 64, 64, 128, 128, 256, 256, 512, 512)
-        with _seeded(generator):
+        with seeded(generator):
             super().__init__(
                 _Images(channels, least=1),
                 *(*_conv_norm(channels, 64, norm), nn.ReLU(inplace=True)),
@@ -155,7 +155,7 @@ class ResNet9(nn.Sequential):
     def __init__(
         self, channels: int = 3, width: int = 32, norm: Norm = "batch", *, generator: torch.Generator | None = None
     ):
-        with _seeded(generator):
+        with seeded(generator):
             super().__init__(
                 _Images(channels, least=8),
                 *(*_conv_norm(channels, width, norm), nn.ReLU(inplace=True)),
@@ -180,7 +180,7 @@ class MLP(nn.Sequential):
         generator: torch.Generator | None = None,
     ):
         widths = (inputs, *hidden, outputs)
-        with _seeded(generator):
+        with seeded(generator):
             layers = [*chain(*((nn.Linear(*pair), nn.ReLU(inplace=True)) for pair in pairwise(widths)))]
             super().__init__(*layers[:-1])
 
@@ -279,7 +279,7 @@ def _check_size(size: int, least: int) -> None:
 
 
 @contextmanager
-def _seeded(generator: torch.Generator | None) -> Iterator[None]:
+def seeded(generator: torch.Generator | None) -> Iterator[None]:
     """Let torch's layers, which take no generator, draw their parameters from this one."""
     if generator is None:
         yield

@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted, check_random_state, valida
 from torch import Tensor, nn
 
 from directloss.neighbors.loss import NeighborLoss
-from directloss.nets import MLP, LeNet, ResNet9
+from directloss.nets import MLP, LeNet, ResNet9, seeded
 
 
 class DirectNeighborsClassifier(ClassifierMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -89,6 +89,7 @@ class DirectNeighborsClassifier(ClassifierMixin, TransformerMixin, BaseEstimator
 
     def fit(self, X: Any, y: Any) -> "DirectNeighborsClassifier":  # noqa: N803
         """Learn the embedding of samples (n, features) or images (n, channels, height, width)."""
+        _check_shapes(X)
         X, y = validate_data(self, X, y, dtype=np.float32, allow_nd=True, ensure_min_samples=2)  # noqa: N806
         check_classification_targets(y)
         self.classes_, labels = np.unique(y, return_inverse=True)
@@ -112,7 +113,8 @@ class DirectNeighborsClassifier(ClassifierMixin, TransformerMixin, BaseEstimator
 
     def _make_module(self, shape: tuple[int, ...], generator: torch.Generator) -> nn.Module:
         if self.module is not None:
-            return self.module(shape)
+            with seeded(generator):
+                return self.module(shape)
         if len(shape) == 1:
             return MLP(shape[0], generator=generator)
         if len(shape) != 3:
@@ -124,7 +126,7 @@ class DirectNeighborsClassifier(ClassifierMixin, TransformerMixin, BaseEstimator
     def _train(self, x: Tensor, labels: Tensor, generator: torch.Generator) -> None:
         optimizer = torch.optim.Adam(self.module_.parameters(), lr=self.learning_rate)
         criterion = NeighborLoss(self.n_neighbors, epsilon=self.epsilon)
-        batches = max(1, round(len(x) / max(self.batch_size, self.n_neighbors + 1)))
+        batches = max(1, min(round(len(x) / max(self.batch_size, 1)), len(x) // (self.n_neighbors + 1)))
         self.loss_curve_: list[float] = []
         with _progress(self.epochs, bool(self.verbose)) as advance:
             for epoch in range(self.epochs):
@@ -153,7 +155,11 @@ class DirectNeighborsClassifier(ClassifierMixin, TransformerMixin, BaseEstimator
     def transform(self, X: Any) -> np.ndarray:  # noqa: N803
         """The embeddings of samples, (n, dimensions)."""
         check_is_fitted(self)
-        return self._embed(validate_data(self, X, dtype=np.float32, allow_nd=True, reset=False))
+        _check_shapes(X)
+        X = validate_data(self, X, dtype=np.float32, allow_nd=True, reset=False)  # noqa: N806
+        if X.shape[1:] != self.mean_.shape[1:]:
+            raise ValueError(f"samples have shape {X.shape[1:]}, but were fitted with {self.mean_.shape[1:]}")
+        return self._embed(X)
 
     def predict(self, X: Any) -> np.ndarray:  # noqa: N803
         """The label that most of the k nearest training samples carry."""
@@ -170,6 +176,13 @@ class DirectNeighborsClassifier(ClassifierMixin, TransformerMixin, BaseEstimator
         embedded = self.transform(X)
         distances, indices = self._vote.kneighbors(embedded, n_neighbors)
         return distances, indices
+
+
+def _check_shapes(samples: Any) -> None:
+    """Say so where the items of a list are arrays of several shapes."""
+    shapes = {item.shape for item in samples if hasattr(item, "shape")} if isinstance(samples, list | tuple) else set()
+    if len(shapes) > 1:
+        raise ValueError(f"samples have different shapes, {sorted(shapes)}; resize or pad images to one size")
 
 
 @contextmanager

@@ -14,6 +14,9 @@ class _NegativeDistance(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, queries: Tensor, candidates: Tensor) -> Tensor:
+        # cdist computes large batches by products, which lose digits where all embeddings are far from zero.
+        center = candidates.mean(0)
+        queries, candidates = queries - center, candidates - center
         distance = torch.cdist(queries, candidates)
         ctx.save_for_backward(queries, candidates, distance)
         return -distance
@@ -38,16 +41,22 @@ class _NegativeDistance(torch.autograd.Function):
 
 def negative_distance(queries: Tensor, candidates: Tensor) -> Tensor:
     """Embeddings (Q, D) and (N, D) -> scores (Q, N), the negative Euclidean distances: the nearest has the largest."""
-    for name, tensor in (("queries", queries), ("candidates", candidates)):
-        if not isinstance(tensor, Tensor) or tensor.dim() != 2 or not tensor.is_floating_point():
-            got = f"{tensor.dtype} {tuple(tensor.shape)}" if isinstance(tensor, Tensor) else type(tensor).__name__
-            raise ValueError(f"{name}: got {got}, expected a floating-point tensor of embeddings (N, D)")
+    check_embeddings("queries", queries)
+    check_embeddings("candidates", candidates)
     if queries.shape[1] != candidates.shape[1]:
         raise ValueError(
             f"queries have {queries.shape[1]} dimensions and candidates {candidates.shape[1]}; they must agree"
         )
     scores: Tensor = _NegativeDistance.apply(queries, candidates)
     return scores
+
+
+def check_embeddings(name: str, embeddings: Tensor) -> None:
+    """Raise unless it is a matrix of floating-point numbers."""
+    if not isinstance(embeddings, Tensor) or embeddings.dim() != 2 or not embeddings.is_floating_point():
+        found = isinstance(embeddings, Tensor)
+        got = f"{embeddings.dtype} {tuple(embeddings.shape)}" if found else type(embeddings).__name__
+        raise ValueError(f"{name}: got {got}, expected a floating-point tensor of embeddings (N, D)")
 
 
 def without_diagonal(square: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from directloss import costs
 from directloss.epsilon import AdaptiveEpsilon
 from directloss.estimators.direct import DirectLoss, Sides
-from directloss.neighbors.distance import negative_distance, without_diagonal
+from directloss.neighbors.distance import check_embeddings, negative_distance, without_diagonal
 from directloss.noise import Gumbel, Noise
 from directloss.structures import Subset
 
@@ -84,6 +84,7 @@ class NeighborLoss(nn.Module):
 
 
 def _check_labels(name: str, labels: Tensor, embeddings: Tensor) -> None:
+    check_embeddings("embeddings" if name == "labels" else "candidates", embeddings)
     if not isinstance(labels, Tensor) or labels.shape != embeddings.shape[:1]:
         got = f"shape {tuple(labels.shape)}" if isinstance(labels, Tensor) else type(labels).__name__
         raise ValueError(f"{name}: got {got} for {len(embeddings)} embeddings, expected one label for each")

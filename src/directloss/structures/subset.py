@@ -1,6 +1,7 @@
 """k of n."""
 
 import math
+import operator
 from collections.abc import Sequence
 from itertools import combinations
 
@@ -16,8 +17,10 @@ class Subset(Structure):
     entry_dims = 1
 
     def __init__(self, k: int):
-        if not isinstance(k, int):
-            raise TypeError(f"k is {k!r}, expected an int")
+        try:
+            k = operator.index(k)
+        except TypeError:
+            raise TypeError(f"k is {k!r}, expected an int") from None
         if k < 1:
             raise ValueError(f"k is {k}, expected at least 1")
         self.k = k
