@@ -11,10 +11,12 @@ from directloss.report.parts import Cell, Rows, Section, Source, Table, inline
 def neighbors_section(rows: dict[str, Rows]) -> Section:
     """Tables 3 and 4 and the learning curves, for each data set and seed."""
     groups: dict[tuple[str, str, int], Rows] = defaultdict(list)
-    # Of one cell, the longest training is shown.
-    for row in sorted(
-        rows["neighbors"], key=lambda row: (neighbors.METHODS.index(row["method"]), row["k"], row["epochs"])
-    ):
+    # Of one cell, the longest training is shown, and of equal ones the last.
+    longest = {
+        (row["data"], row["recipe"], row["seed"], row["method"], row["k"]): row
+        for row in sorted(rows["neighbors"], key=lambda row: (row["epochs"], row["finished"]))
+    }
+    for row in sorted(longest.values(), key=lambda row: (neighbors.METHODS.index(row["method"]), row["k"])):
         groups[row["data"], row["recipe"], row["seed"]].append(row)
     tables: list[Table] = []
     drawn: list[tuple[str, str]] = []
