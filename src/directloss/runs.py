@@ -112,9 +112,14 @@ class Store:
     def _transaction(self) -> "_Transaction":
         return _Transaction(self._db)
 
-    def add(self, experiment: str, config: dict[str, Any], results: Iterable[tuple[int, dict[str, Any]]]) -> None:
-        """Save finished repetitions, in one transaction. One that is there already stays as it is."""
-        key, text, code = config_hash(experiment, config), json.dumps(config, sort_keys=True), code_version()
+    def add(
+        self, experiment: str, config: dict[str, Any], results: Iterable[tuple[int, dict[str, Any]]], code: str = ""
+    ) -> None:
+        """Save finished repetitions, in one transaction. One that is there already stays as it is.
+
+        ``code`` is the commit they were made with, by default the present one.
+        """
+        key, text, code = config_hash(experiment, config), json.dumps(config, sort_keys=True), code or code_version()
         now = datetime.now(UTC).isoformat(timespec="seconds")
         rows = [(experiment, key, number, text, json.dumps(result), code, now) for number, result in results]
         with self._transaction():

@@ -1,6 +1,7 @@
 """``directloss knn``: options to cells, cells to rows, rows to tables 3 and 4 and learning curves."""
 
 import json
+import math
 import shlex
 import statistics
 import sys
@@ -27,6 +28,11 @@ from directloss.runs import code_version, config_hash, open_store
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+# Where none is asked for: the paper's own, or one that two cores can train; else a resnet9.
+_NETS = {
+    "paper": {"mnist": "lenet", "fashion-mnist": "resnet18", "cifar-10": "resnet18"},
+    "best": {"mnist": "lenet"},
+}
 KEYS = (
     "data",
     "method",
@@ -39,6 +45,7 @@ KEYS = (
     "sigma",
     "seconds_per_epoch",
     "seconds_per_query",
+    "seed",
 )
 
 
@@ -79,28 +86,22 @@ def read_cells(options: Options) -> list[neighbors.Config]:
         value = getattr(options, name)
         if value is not None and value < least:
             raise UserError(f"--{name} is {value}; expected at least {least}")
-    if options.epsilon == 0:
-        raise UserError("--epsilon is 0; expected a number other than 0")
+    if options.epsilon is not None and (options.epsilon == 0 or not math.isfinite(options.epsilon)):
+        raise UserError(f"--epsilon is {options.epsilon}; expected a finite number other than 0")
     overrides = {
         name: getattr(options, name)
         for name in ("epochs", "candidates", "queries", "width", "epsilon")
         if getattr(options, name) is not None
     }
-    if options.epsilon is not None:
-        overrides["limit"] = 100 * abs(options.epsilon)
     cells = []
     for name, seed, method, k in product(names, seeds, methods, counts):
-        net = options.net or {"mnist": "lenet"}.get(name, "resnet9")
+        net = options.net or _NETS[options.recipe].get(name, "resnet9")
+        if options.width is not None and net != "resnet9":
+            raise UserError(f"--width is of a resnet9, but the net for {name} is {net}; leave it out, or give --net")
         cell = neighbors.RECIPES[options.recipe](name, method, k, net, seed)
         if name == "digits":
             cell = replace(cell, validation=200, candidates=min(cell.candidates, 400))
-        cell = replace(cell, **overrides)
-        if not 1 <= k <= cell.candidates - (cell.queries == 0):
-            raise UserError(
-                f"--k has {k}, but a batch has {cell.candidates} candidates; expected 1 to "
-                f"{cell.candidates - (cell.queries == 0)}, or give more --candidates"
-            )
-        cells.append(cell)
+        cells.append(replace(cell, **overrides, limit=max(cell.limit, abs(options.epsilon or 0))))
     return cells
 
 
@@ -109,24 +110,27 @@ def run(
 ) -> None:
     """The whole command."""
     cells = read_cells(options)
-    sets = {name: image_data.load(name, data_dir) for name in dict.fromkeys(cell.data for cell in cells)}
+    kept = {cell.data: cell.validation for cell in cells}
+    images = {name: Images(image_data.load(name, data_dir), validation) for name, validation in kept.items()}
     if options.threads:
         torch.set_num_threads(options.threads)
     ranks = Ranks.join()
+    for cell in cells:
+        cell.check(len(images[cell.data].train), ranks.count)
+    for name, net in dict.fromkeys((cell.data, cell.net) for cell in cells):
+        _check_net(net, images[name])
     saved = open_store(store, *filter(None, (output, checkpoints)))
     for cell in cells:
         config = asdict(cell)
         if saved.finished("neighbors", config):
             continue
         checkpoint = checkpoints / f"{config_hash('neighbors', config)}.pt"
-        images = Images(sets[cell.data], cell.validation)
         with _progress(cell, ranks.index == 0 and sys.stderr.isatty()) as (on_step, on_epoch):
-            result = neighbors.train(cell, images, checkpoint, ranks, on_step, on_epoch)
+            result = neighbors.train(cell, images[cell.data], checkpoint, ranks, on_step, on_epoch)
         if ranks.index == 0:
-            saved.add("neighbors", config, [(0, result)])
-    index = ranks.index
+            saved.add("neighbors", config, [(0, result)], ", ".join(result.pop("commits")))
     ranks.leave()
-    if index:
+    if ranks.index:
         return
     rows = [row for cell in cells for row in saved.rows("neighbors", config_hash("neighbors", asdict(cell)))]
     if output:
@@ -136,6 +140,14 @@ def run(
         return
     _show(rows)
     print(f"Rows: {store}" + (f", tables: {output}" if output else ""))
+
+
+def _check_net(net: str, images: Images) -> None:
+    """Refuse images that a net cannot embed."""
+    try:
+        nets.IMAGE_NETS[net](images.train.shape[1], images.train.shape[-1])
+    except ValueError as error:
+        raise UserError(f"--net {net} is not for these images: {error}; give another --net") from None
 
 
 def table_3(rows: Sequence[dict[str, Any]]) -> str:
@@ -173,7 +185,7 @@ def table_4(rows: Sequence[dict[str, Any]]) -> str:
                 _mean([row["seconds_per_epoch"] * row["epochs"] / 60 for row in chosen]),
             ]
         )
-    return summary.markdown(["data", "method", "s/epoch", "paper", "ms/query", "minutes in all"], body)
+    return summary.markdown(["data", "method", "s/epoch", "paper", "ms/query", "training minutes"], body)
 
 
 def _mean(values: Sequence[float]) -> str:
@@ -213,6 +225,7 @@ def table(rows: Sequence[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
 def draw(rows: Sequence[dict[str, Any]]) -> "Figure":
     """Learning curves: training loss, validation accuracy and the share of images that need a backward pass."""
     parts = (("loss", "wrong neighbours in training"), ("validation_accuracy", "validation accuracy"))
+    seeds = len({row["seed"] for row in rows}) > 1
     figure, axes = figures.panels(3)
     for axis, (name, label) in zip(axes, (*parts, ("active", "images with a gradient")), strict=True):
         for index, row in enumerate(rows):
@@ -221,7 +234,7 @@ def draw(rows: Sequence[dict[str, Any]]) -> "Figure":
                 [point[name] for point in row["curve"]],
                 color=figures.COLORS[index % len(figures.COLORS)],
                 linestyle=("-", "--", ":", "-.")[index // len(figures.COLORS) % 4],
-                label=f"{row['data']}, {row['method']}, k = {row['k']}",
+                label=f"{row['data']}, {row['method']}, k = {row['k']}" + (f", seed {row['seed']}" if seeds else ""),
             )
         axis.set_xlabel("epoch")
         axis.set_title(label, fontsize=10)
@@ -263,7 +276,7 @@ def _show(rows: list[dict[str, Any]]) -> None:
 
 @contextmanager
 def _progress(cell: neighbors.Config, visible: bool) -> Iterator[tuple[Any, Any]]:
-    """A bar over all steps of a cell, with the best accuracy so far and the time left."""
+    """A bar over all steps of a cell, with the accuracy so far and the time left."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
@@ -277,6 +290,8 @@ def _progress(cell: neighbors.Config, visible: bool) -> Iterator[tuple[Any, Any]
             bar.update(task, completed=epoch + done / total)
 
         def on_epoch(point: dict[str, float]) -> None:
+            if not bar.tasks[task].completed:  # from a checkpoint
+                bar.reset(task, completed=int(point["epoch"]))
             bar.update(task, description=f"{name}: {100 * point['validation_accuracy']:.2f} % valid.")
 
         yield on_step, on_epoch

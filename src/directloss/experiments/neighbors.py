@@ -25,7 +25,7 @@ from directloss.experiments.parallel import Ranks
 from directloss.files import open_atomically
 from directloss.neighbors.distance import negative_distance, without_diagonal
 from directloss.noise import Gumbel
-from directloss.runs import config_hash
+from directloss.runs import code_version, config_hash
 from directloss.structures import Subset
 
 METHODS = ("direct0", "direct1", "dsl", "neuralsort", "neuralsort-stochastic", "relaxsubsample")
@@ -73,6 +73,24 @@ class Config:
             raise ValueError(f"method is {self.method!r}; expected of {METHODS}")
         if self.net not in nets.IMAGE_NETS:
             raise ValueError(f"net is {self.net!r}; expected of {tuple(nets.IMAGE_NETS)}")
+        if self.sparse and self.net != "lenet" and self.norm == "batch":
+            raise ValueError("sparse is exact for nets without batch statistics only; give norm='group'")
+
+    def check(self, images: int, ranks: int = 1) -> None:
+        """Raise where so many training images and processes cannot make a batch."""
+        if self.candidates + self.queries > images:
+            raise UserError(
+                f"a batch of {self.candidates} candidates and {self.queries} queries needs more images than the "
+                f"{images} that {self.data} has for training; give fewer --candidates or --queries"
+            )
+        most = self.candidates // ranks * ranks - (self.queries == 0)
+        if not 1 <= self.k <= most:
+            raise UserError(
+                f"--k has {self.k}, but a batch has {self.candidates} candidates; expected 1 to {most}, "
+                "or give more --candidates"
+            )
+        if 0 < self.queries < ranks:
+            raise UserError(f"--queries is {self.queries}, but there are {ranks} processes; expected {ranks} or more")
 
 
 def paper(data: str, method: str, k: int, net: str, seed: int) -> Config:
@@ -137,6 +155,7 @@ class Training:
     """A net in training, with all that has to be saved to go on exactly."""
 
     def __init__(self, config: Config, images: Images, ranks: Ranks):
+        config.check(len(images.train), ranks.count)
         self.config, self.images, self.ranks = config, images, ranks
         self.generator = torch.Generator().manual_seed(config.seed)
         channels, size = images.train.shape[1], images.train.shape[-1]
@@ -157,14 +176,16 @@ class Training:
         self.scale_optimizer = _OPTIMIZERS[config.scale_optimizer](
             self.scale_net.parameters(), lr=config.scale_learning_rate
         )
+        self.epsilon = AdaptiveEpsilon(config.epsilon, limit=config.limit)
         self.criterion = DirectLoss(
             Subset(config.k),
-            epsilon=AdaptiveEpsilon(config.epsilon, limit=config.limit),
+            epsilon=self.epsilon,
             sides=config.sides,
             noise=Gumbel(config.noise_variance),
             samples=config.samples,
         )
         self.epoch = 0
+        self.commits: list[str] = []  # whose code trained it
         self.curve: list[dict[str, float]] = []
         self.best: dict[str, Any] = {"accuracy": -1.0}
 
@@ -182,6 +203,8 @@ class Training:
             seen.append(self.step(candidates, queries))
             on_step(index + 1, len(batches))
         self.epoch += 1
+        self.commits = list(dict.fromkeys([*self.commits, code_version()]))
+        self.ranks.agree(self.epsilon.value)
         seconds = time.perf_counter() - start
         asked = sum(len(queries) if config.queries else len(candidates) for candidates, queries in batches)
         means = {name: sum(step[name] for step in seen) / len(seen) for name in seen[0]}
@@ -191,9 +214,7 @@ class Training:
         """Indices of candidates and of queries, disjoint."""
         config = self.config
         order = torch.randperm(len(self.images.train), generator=self.generator)
-        size = min(config.candidates, len(order) - config.queries)
-        if config.k > size - (config.queries == 0):
-            raise UserError(f"k is {config.k}, but a batch has only {size} candidates; give more --candidates")
+        size = config.candidates
         twice = torch.cat([order, order])
         for first in range(0, len(order) - size + 1, size):
             yield twice[first : first + size], twice[first + size : first + size + config.queries]
@@ -203,14 +224,15 @@ class Training:
         config, ranks = self.config, self.ranks
         candidates, queries = ranks.share(candidates), ranks.share(queries)
         index = torch.cat([candidates, queries])
-        inputs = self.images.normalize(augment(self.images.train[index], config.augment, self.generator))
+        generator = ranks.own(self.generator)
+        inputs = self.images.normalize(augment(self.images.train[index], config.augment, generator))
         labels = self.images.train_labels[index]
         with torch.set_grad_enabled(not config.sparse):
             embedded = (self.net if config.sparse else self.train_net)(inputs)
         leaf = embedded.detach().requires_grad_()
-        loss, sigma = self._loss(leaf, labels, len(candidates), inputs)
+        loss, sigma = self._loss(leaf, labels, len(candidates), inputs, generator)
         loss.backward()
-        gradient = ranks.sum_gradients(leaf)
+        gradient = torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
         self.optimizer.zero_grad()
         active = gradient.abs().amax(1) > 0
         if config.sparse:
@@ -223,41 +245,43 @@ class Training:
         if config.method == "dsl":
             self.scale_optimizer.step()
             self.scale_optimizer.zero_grad()
-        return {"loss": loss.item() * ranks.count, "active": active.float().mean().item(), "sigma": sigma}
+        return {"loss": loss.item(), "active": active.float().mean().item(), "sigma": sigma}
 
-    def _loss(self, leaf: Tensor, labels: Tensor, candidates: int, inputs: Tensor) -> tuple[Tensor, float]:
-        """The mean over all ranks' queries, as far as it is this rank's; and the mean scale."""
+    def _loss(
+        self, leaf: Tensor, labels: Tensor, candidates: int, inputs: Tensor, generator: torch.Generator
+    ) -> tuple[Tensor, float]:
+        """The mean over this rank's queries, and their mean scale. What all ranks give an embedding is summed, and
+        parameters get the mean over ranks: that of all queries."""
         config, ranks = self.config, self.ranks
-        alone = config.queries == 0
+        alone, direct = config.queries == 0, config.method.startswith("d")
         bank, bank_labels = ranks.gather(leaf[:candidates]), ranks.gather_labels(labels[:candidates])
         asking = slice(0, candidates) if alone else slice(candidates, None)
         scores = negative_distance(leaf[asking], bank)
-        wrong = costs.wrong_label(bank_labels, labels[asking], config.k)
+        if direct and config.cost == "label-distance":
+            cost = costs.label_distance(-scores, bank_labels, labels[asking])
+        else:
+            cost = costs.wrong_label(bank_labels, labels[asking], config.k)
         if alone:
-            own = ranks.index * candidates
-            scores, wrong = (_without_own(part, own) for part in (scores, wrong))
-        if not config.method.startswith("d"):
-            return self._relaxed(scores, wrong).mean() / ranks.count, 0.0
-        cost = wrong
-        if config.cost == "label-distance":
-            cost = scores.detach() * (wrong == 0)  # -distance where the label is right
+            scores, cost = (_without_own(part, ranks.index * candidates) for part in (scores, cost))
+        if not direct:
+            return self._relaxed(scores, cost, generator).mean(), 0.0
         scale: float | Tensor = {"direct0": 0.0, "direct1": 1.0}.get(config.method, 0.0)
         if config.method == "dsl":
             scale = self.train_scale_net((inputs if config.scale_input == "image" else leaf.detach())[asking])
-        loss = self.criterion(scores, cost, scale, self.generator).mean() / ranks.count
+        loss = self.criterion(scores, cost, scale, generator).mean()
         return loss, scale.mean().item() if isinstance(scale, Tensor) else scale
 
-    def _relaxed(self, scores: Tensor, wrong: Tensor) -> Tensor:
+    def _relaxed(self, scores: Tensor, wrong: Tensor, generator: torch.Generator) -> Tensor:
         """The relaxed share of wrong neighbours; NeuralSort sorts by squared distances."""
         config = self.config
         if config.method == "neuralsort":
             chosen = neuralsort(-scores.square(), config.temperature, config.k).sum(-2).unsqueeze(0)
         elif config.method == "neuralsort-stochastic":
             chosen = gumbel_neuralsort(
-                -scores.square(), config.temperature, config.k, config.samples, generator=self.generator
+                -scores.square(), config.temperature, config.k, config.samples, generator=generator
             ).sum(-2)
         else:
-            chosen = relaxed_subset(scores, config.k, config.temperature, config.samples, generator=self.generator)
+            chosen = relaxed_subset(scores, config.k, config.temperature, config.samples, generator=generator)
         return (chosen * wrong).sum(-1)
 
     def state(self) -> dict[str, Any]:
@@ -265,6 +289,7 @@ class Training:
         return {
             "config": config_hash("neighbors", asdict(self.config)),
             "epoch": self.epoch,
+            "commits": self.commits,
             "curve": self.curve,
             "best": self.best,
             "net": self.net.state_dict(),
@@ -277,7 +302,8 @@ class Training:
 
     def restore(self, state: dict[str, Any]) -> None:
         """Go on from a saved state."""
-        self.epoch, self.curve, self.best = state["epoch"], state["curve"], state["best"]
+        for name in ("epoch", "commits", "curve", "best"):
+            setattr(self, name, state[name])
         for name in ("net", "scale_net", "optimizer", "scale_optimizer", "criterion"):
             getattr(self, name).load_state_dict(state[name])
         self.generator.set_state(state["generator"])
@@ -291,10 +317,14 @@ def train(
     on_step: Callable[[int, int, int], None] = lambda epoch, done, total: None,
     on_epoch: Callable[[dict[str, float]], None] = lambda point: None,
 ) -> dict[str, Any]:
-    """Train a cell, from its checkpoint where there is one; return its result."""
+    """Train a cell, from its checkpoint where there is one; return its result.
+
+    ``on_epoch`` is also called with the last point of a checkpoint.
+    """
     training = Training(config, images, ranks)
     if checkpoint.exists():
         training.restore(load_checkpoint(checkpoint, config))
+        on_epoch(training.curve[-1])
     while training.epoch < config.epochs:
         point = training.run_epoch(lambda done, total: on_step(training.epoch, done, total))
         if ranks.index == 0:
@@ -316,10 +346,12 @@ def train(
         "accuracy": 100 * accuracy(training.net, config.k, images, images.test, images.test_labels),
         "validation_accuracy": 100 * training.best["accuracy"],
         "best_epoch": training.best["epoch"],
-        "sigma": curve[-1]["sigma"],
-        "final_epsilon": float(training.criterion.epsilon),
+        "sigma": curve[training.best["epoch"] - 1]["sigma"],
+        "final_epsilon": float(training.epsilon),
         "seconds_per_epoch": sum(point["seconds"] for point in curve) / len(curve),
         "seconds_per_query": sum(point["seconds_per_query"] for point in curve) / len(curve),
+        "processes": ranks.count,
+        "commits": training.commits,
         "curve": curve,
     }
 

@@ -68,10 +68,17 @@ class Ranks:
         dist.all_gather(parts, labels)
         return torch.cat(parts)
 
-    def sum_gradients(self, leaf: Tensor) -> Tensor:
-        """The gradient of a leaf, times the ranks that will average it."""
-        gradient = torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
-        return gradient * self.count
+    def own(self, generator: torch.Generator) -> torch.Generator:
+        """This rank's generator for a step, drawn from the one that is alike on all of them."""
+        if self.count == 1:
+            return generator
+        seed = torch.randint(1 << 62, (), generator=generator).item()
+        return torch.Generator().manual_seed(int(seed) + self.index)
+
+    def agree(self, value: Tensor) -> None:
+        """Set a tensor to what the first rank has."""
+        if self.count > 1:
+            dist.broadcast(value, 0)
 
     def wait(self) -> None:
         if self.count > 1:

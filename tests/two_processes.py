@@ -1,0 +1,51 @@
+"""Started by torchrun, or called in one process: training as ranks, and one step of a net and its scale."""
+
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+import directloss as dl
+from directloss.experiments.images import Images
+from directloss.experiments.neighbors import Config, Training, best, train
+from directloss.experiments.parallel import Ranks
+
+
+@dataclass(frozen=True)
+class Ramp(dl.noise.Noise):
+    """The same draws for every query, however many processes share them."""
+
+    standard_variance: ClassVar[float] = 1.0
+
+    def _standard(self, shape: tuple[int, ...], options: dict[str, Any]) -> Tensor:
+        return torch.sin(torch.arange(shape[-1], dtype=options["dtype"])).expand(shape).clone()
+
+
+def tiny(method: str, **changes: Any) -> Config:
+    config = best("digits", method, 3, "resnet9", 0)
+    return replace(config, **{"width": 4, "epochs": 2, "candidates": 200, "validation": 200, **changes})
+
+
+def step(method: str, images: Images, ranks: Ranks) -> dict[str, Tensor]:
+    """The parameters after a step of rate one, by their gradients alone."""
+    training = Training(tiny(method, augment="none", norm="group"), images, ranks)
+    training.criterion.noise = Ramp()
+    training.optimizer = torch.optim.SGD(training.net.parameters(), lr=1.0)
+    training.scale_optimizer = torch.optim.SGD(training.scale_net.parameters(), lr=1.0)
+    training.step(torch.arange(200), torch.arange(0))
+    return {**training.net.state_dict(prefix="net."), **training.scale_net.state_dict(prefix="scale.")}
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    method, folder = sys.argv[1], Path(sys.argv[2])
+    ranks, images = Ranks.join(), Images(dl.data.load("digits"), 200)
+    result = train(tiny(method), images, folder / "checkpoint.pt", ranks)
+    training = Training(tiny(method), images, ranks)
+    training.run_epoch()
+    found = {"step": step(method, images, ranks), "trained": training.net.state_dict(), "result": result}
+    torch.save(found, folder / f"{ranks.index}.pt")
+    ranks.leave()
