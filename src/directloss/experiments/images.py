@@ -34,13 +34,13 @@ class Images:
 
 
 def augment(images: Tensor, kind: str, generator: torch.Generator) -> Tensor:
-    """Move each image by up to two pixels, and mirror half of them."""
-    if kind == "none":
-        return images
+    """Mirror half of the images ("flip"), move each by up to two pixels ("shift"), both ("shift-flip") or "none"."""
     count, _, height, width = images.shape
-    if kind == "shift-flip":
+    if "flip" in kind:
         mirrored = torch.rand(count, generator=generator) < 0.5
         images = torch.where(mirrored[:, None, None, None], images.flip(-1), images)
+    if "shift" not in kind:
+        return images
     padded = nn.functional.pad(images, (2, 2, 2, 2))
     down, right = torch.randint(5, (2, count, 1), generator=generator)
     rows, columns = down + torch.arange(height), right + torch.arange(width)
