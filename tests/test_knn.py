@@ -183,11 +183,12 @@ def test_the_command_prints_a_table_and_resumes(folder, capsys, monkeypatch):
 def test_tables_average_over_seeds_beside_the_paper():
     def row(seed, method, k, accuracy, **others):
         times = {"seconds_per_epoch": 3.0, "seconds_per_query": 0.0005, "epochs": 10}
-        return {"data": "mnist", "seed": seed, "method": method, "k": k, "accuracy": accuracy} | times | others
+        cell = {"data": "mnist", "seed": seed, "method": method, "k": k, "net": "lenet", "accuracy": accuracy}
+        return cell | times | others
 
     rows = [row(0, "dsl", 5, 99.0), row(1, "dsl", 5, 99.2), row(0, "relaxsubsample", 5, 98.0), row(0, "dsl", 2, 97.0)]
     assert knn_command.table_3(rows).splitlines() == [
-        "| mnist, accuracy % | k = 2 | paper | k = 5 | paper |",
+        "| mnist, lenet: accuracy, % | k = 2 | paper | k = 5 | paper |",
         "| --- | --- | --- | --- | --- |",
         "| DSL | 97.00 | - | 99.10 ± 0.14 | 99.4 |",
         "| RelaxSubSample | - | - | 98.00 | 99.3 |",

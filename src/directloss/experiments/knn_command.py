@@ -164,7 +164,8 @@ def table_3(rows: Sequence[dict[str, Any]]) -> str:
                 theirs = summary.TABLE_3.get(data, {}).get(method, {}).get(k)
                 line += [_mean(ours), f"{theirs:g}" if theirs else "-"]
             body.append(line)
-        header = [f"{data}, accuracy %", *chain.from_iterable((f"k = {k}", "paper") for k in counts)]
+        used = ", ".join(dict.fromkeys(map(net_name, chosen)))
+        header = [f"{data}, {used}: accuracy, %", *chain.from_iterable((f"k = {k}", "paper") for k in counts)]
         parts.append(summary.markdown(header, body))
     return "\n".join(parts)
 
@@ -188,6 +189,11 @@ def table_4(rows: Sequence[dict[str, Any]]) -> str:
     return summary.markdown(["data", "method", "s/epoch", "paper", "ms/query", "training minutes"], body)
 
 
+def net_name(row: dict[str, Any]) -> str:
+    """The net's name, with what it is wide."""
+    return f"{row['net']}-{row['width']}" if row["net"] == "resnet9" else str(row["net"])
+
+
 def _mean(values: Sequence[float]) -> str:
     """With the standard deviation, where there are several."""
     if not values:
@@ -208,7 +214,7 @@ def table(rows: Sequence[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
                 row["data"],
                 row["method"],
                 str(row["k"]),
-                row["net"] + (f"-{row['width']}" if row["net"] == "resnet9" else ""),
+                net_name(row),
                 str(row["seed"]),
                 str(row["epochs"]),
                 f"{row['accuracy']:.2f}",

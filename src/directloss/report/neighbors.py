@@ -110,13 +110,12 @@ def _neighbors_cell(row: dict[str, Any] | None, data: str, method: str, k: int) 
     paper = f"paper {theirs:g}" if theirs else "not in the paper"
     if row is None:
         return Cell("–", [paper])
-    net = row["net"] + (f"-{row['width']}" if row["net"] == "resnet9" else "")
     minutes = row["seconds_per_epoch"] * row["epochs"] / 60
     return Cell(
         f"{row['accuracy']:.2f}",
         [
             paper,
-            f"{net}, {row['epochs']} epochs, {minutes:.0f} min",
+            f"{knn_command.net_name(row)}, {row['epochs']} epochs, {minutes:.0f} min",
             f"{1e3 * row['seconds_per_query']:.2f} ms a query",
         ],
     )
