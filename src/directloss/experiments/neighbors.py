@@ -108,7 +108,7 @@ def paper(data: str, method: str, k: int, net: str, seed: int) -> Config:
 
 
 def best(data: str, method: str, k: int, net: str, seed: int) -> Config:
-    """What two cores learn best from in minutes: every image is a query, both sides, a falling rate, moved images."""
+    """What two cores learn best from in minutes: every image is a query, both sides, a falling rate, varied images."""
     direct, small = method.startswith("d"), net == "lenet"
     # Both take the same time: a relaxation has more to compute, and a direct loss can spare a small net half the work.
     epochs = {"fashion-mnist": (14, 13), "cifar-10": (24, 22)}.get(data, (16, 10))
