@@ -145,7 +145,7 @@ def best(data: str, method: str, k: int, net: str, seed: int) -> Config:
         candidates=250,
         learning_rate=8e-3,
         weight_decay=1e-4 if direct else 5e-4,
-        # Without noise the embeddings of objects fall into one point: the nearest wrong ones are too near to push.
+        # Without noise the embeddings of CIFAR-10 fall into one point.
         samples=1 if method == "neuralsort" else 5,
         noise_variance=0.2,
         scale_learning_rate=1e-5,
