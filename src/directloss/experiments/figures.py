@@ -49,13 +49,16 @@ def to_bytes(figure: "Figure", kind: str) -> bytes:
 
 
 def to_inline_svg(figure: "Figure") -> str:
-    """The figure for an HTML page: text stays text, in the page's own colour, on its own ground."""
+    """The figure for an HTML page: text stays text, and it and what is black in the page's colour, on its ground."""
     import matplotlib
+    from matplotlib.lines import Line2D
     from matplotlib.text import Text
 
     ink = "#010203"
     for text in figure.findobj(Text):
         text.set_color(ink)
+    for line in figure.findobj(lambda artist: isinstance(artist, Line2D) and artist.get_color() == "black"):
+        line.set_color(ink)
     for axis in figure.axes:
         axis.tick_params(colors=ink, which="both")
         for spine in axis.spines.values():

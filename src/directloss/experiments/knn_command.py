@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
-from itertools import chain, product
+from itertools import chain, cycle, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -229,22 +229,34 @@ def table(rows: Sequence[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
 
 
 def draw(rows: Sequence[dict[str, Any]]) -> "Figure":
-    """Learning curves: training loss, validation accuracy and the share of images that need a backward pass."""
+    """Learning curves: training loss, validation accuracy and the share of images that need a backward pass.
+
+    A method has a colour, and a line style says the data and k, where there are several; seeds look alike.
+    """
+    from matplotlib.lines import Line2D
+
     parts = (("loss", "wrong neighbours in training"), ("validation_accuracy", "validation accuracy"))
-    seeds = len({row["seed"] for row in rows}) > 1
+    colors = dict(zip(neighbors.METHODS, figures.COLORS, strict=True))
+    cases = list(dict.fromkeys((row["data"], row["k"]) for row in rows))
+    styles = dict(zip(cases, cycle(("-", "--", ":", "-.")), strict=False))
     figure, axes = figures.panels(3)
     for axis, (name, label) in zip(axes, (*parts, ("active", "images with a gradient")), strict=True):
-        for index, row in enumerate(rows):
+        for row in rows:
             axis.plot(
                 [point["epoch"] for point in row["curve"]],
                 [point[name] for point in row["curve"]],
-                color=figures.COLORS[index % len(figures.COLORS)],
-                linestyle=("-", "--", ":", "-.")[index // len(figures.COLORS) % 4],
-                label=f"{row['data']}, {row['method']}, k = {row['k']}" + (f", seed {row['seed']}" if seeds else ""),
+                color=colors[row["method"]],
+                linestyle=styles[row["data"], row["k"]],
+                linewidth=1.2,
             )
-        axis.set_xlabel("epoch")
+        axis.set_xlabel("epoch", fontsize=9)
+        axis.xaxis.get_major_locator().set_params(integer=True)
         axis.set_title(label, fontsize=10)
-    axes[1].legend(fontsize=7, frameon=False)
+    methods = dict.fromkeys(row["method"] for row in rows)
+    handles = [Line2D([], [], color=colors[method], label=summary.NAMES[method]) for method in methods]
+    for data, k in cases:
+        handles.append(Line2D([], [], color="black", linestyle=styles[data, k], label=f"{data}, k = {k}"))
+    figure.legend(handles=handles, loc="outside right center", fontsize=8, frameon=False)
     return figure
 
 
