@@ -57,8 +57,9 @@ def to_inline_svg(figure: "Figure") -> str:
     ink = "#010203"
     for text in figure.findobj(Text):
         text.set_color(ink)
-    for line in figure.findobj(lambda artist: isinstance(artist, Line2D) and artist.get_color() == "black"):
-        line.set_color(ink)
+    for line in figure.findobj(Line2D):
+        if line.get_color() == "black":
+            line.set_color(ink)
     for axis in figure.axes:
         axis.tick_params(colors=ink, which="both")
         for spine in axis.spines.values():

@@ -238,7 +238,7 @@ def draw(rows: Sequence[dict[str, Any]]) -> "Figure":
     parts = (("loss", "wrong neighbours in training"), ("validation_accuracy", "validation accuracy"))
     colors = dict(zip(neighbors.METHODS, figures.COLORS, strict=True))
     cases = list(dict.fromkeys((row["data"], row["k"]) for row in rows))
-    styles = dict(zip(cases, cycle(("-", "--", ":", "-.")), strict=False))
+    styles: dict[tuple[str, int], Any] = dict(zip(cases, cycle(("-", "--", ":", "-.")), strict=False))
     figure, axes = figures.panels(3)
     for axis, (name, label) in zip(axes, (*parts, ("active", "images with a gradient")), strict=True):
         for row in rows:
