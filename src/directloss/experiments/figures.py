@@ -49,7 +49,7 @@ def to_bytes(figure: "Figure", kind: str) -> bytes:
 
 
 def to_inline_svg(figure: "Figure") -> str:
-    """The figure for an HTML page: text stays text, and it and what is black in the page's colour, on its ground."""
+    """The figure for an HTML page: text stays text; text and black lines take the page's colour, on its own ground."""
     import matplotlib
     from matplotlib.lines import Line2D
     from matplotlib.text import Text

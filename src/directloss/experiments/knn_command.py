@@ -231,7 +231,7 @@ def table(rows: Sequence[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
 def draw(rows: Sequence[dict[str, Any]]) -> "Figure":
     """Learning curves: training loss, validation accuracy and the share of images that need a backward pass.
 
-    A method has a colour, and a line style says the data and k, where there are several; seeds look alike.
+    The colour tells the method, the line style the data and k; seeds look alike.
     """
     from matplotlib.lines import Line2D
 
