@@ -135,7 +135,7 @@ def test_ids_are_unique_and_references_lead_to_one(text, page):
 
 def test_figures_refer_to_their_own_parts(page):
     drawings = [figure for figure in page.all("figure") if figure.all("svg")]
-    assert len(drawings) == 3 + 2 + 2 + 1  # dynamics, neighbours, audit, distribution
+    assert len(drawings) == 3 + 1 + 2 + 1  # dynamics, neighbours, audit, distribution
     for drawing in drawings:
         markup = " ".join(drawing.values("xlink:href", "clip-path", "style"))
         referred = set(re.findall(r"#([\w-]+-[\w.]+)", markup))
@@ -409,6 +409,19 @@ def test_a_benchmark_that_was_run_again_shows_its_last_run(tmp_path):
     (table,) = tables(section).values()
     assert [line["DSL, ours"][0] for line in table.values()] == ["2.00"]
     assert [facts for _, _, facts in sources(section)] == ["seed 0 · commit new · mean"]
+
+
+def test_neighbours_are_means_over_the_seeds_of_the_longest_training(rows, undrawn):
+    (row,) = [row for row in rows["neighbors"] if row["method"] == "neuralsort"]
+    trained = [
+        row | {"seed": seed, "epochs": epochs, "accuracy": accuracy, "finished": f"2026-01-0{day}"}
+        for seed, epochs, accuracy, day in ((0, 5, 90.0, 1), (1, 5, 92.0, 2), (0, 2, 10.0, 3), (2, 2, 20.0, 4))
+    ]
+    section = render({"neighbors": trained}).with_id("neighbors")
+    (table,) = tables(section).values()
+    assert table["NeuralSort"]["k = 3"][:2] == ["91.00", "± 1.41, 2 seeds"]
+    assert table["NeuralSort"]["k = 3"][3].startswith("resnet9-4, 5 epochs")
+    assert [facts.split(" · ")[0] for _, _, facts in sources(section)] == ["seed 0", "seed 1"]
 
 
 def test_the_neighbours_times_stand_beside_their_accuracies(tmp_path):

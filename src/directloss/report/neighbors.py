@@ -1,7 +1,8 @@
 """Tables 3 and 4: k nearest neighbours."""
 
+import statistics
 from collections import defaultdict
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import Any
 
 from directloss.experiments import knn_command, neighbors, summary
@@ -9,40 +10,29 @@ from directloss.report.parts import Cell, Rows, Section, Source, Table, inline
 
 
 def neighbors_section(rows: dict[str, Rows]) -> Section:
-    """Tables 3 and 4 and the learning curves, for each data set and seed."""
-    groups: dict[tuple[str, str, int], Rows] = defaultdict(list)
-    # Of one cell, the longest training is shown, and of equal ones the last.
-    longest = {
-        (row["data"], row["recipe"], row["seed"], row["method"], row["k"]): row
-        for row in sorted(rows["neighbors"], key=lambda row: (row["epochs"], row["finished"]))
-    }
-    for row in sorted(longest.values(), key=lambda row: (neighbors.METHODS.index(row["method"]), row["k"])):
-        groups[row["data"], row["recipe"], row["seed"]].append(row)
+    """Tables 3 and 4 and the learning curves, for each data set."""
     tables: list[Table] = []
     drawn: list[tuple[str, str]] = []
     sources: list[Source] = []
-    for (data, recipe, seed), group in sorted(groups.items()):
-        counts = sorted({row["k"] for row in group})
-        cells = {(row["method"], row["k"]): row for row in group}
+    groups: dict[tuple[str, str], dict[tuple[str, int], Rows]] = defaultdict(dict)
+    for (data, recipe, method, k), seeds in _longest(rows["neighbors"]).items():
+        groups[data, recipe][method, k] = seeds
+    for (data, recipe), cells in sorted(groups.items()):
+        counts = sorted({k for _, k in cells})
+        group = [row for seeds in cells.values() for row in seeds]
         body = [
-            (summary.NAMES[method], [_neighbors_cell(cells.get((method, k)), data, method, k) for k in counts])
-            for method in neighbors.METHODS
-            if any((method, k) in cells for k in counts)
+            (summary.NAMES[method], [_neighbors_cell(cells.get((method, k), []), data, method, k) for k in counts])
+            for method in dict.fromkeys(method for method, _ in cells)
         ]
-        tables.append(
-            Table(f"{data}, recipe {recipe}, seed {seed}: test accuracy, %", [f"k = {k}" for k in counts], body)
-        )
+        tables.append(Table(f"{data}, recipe {recipe}: test accuracy, %", [f"k = {k}" for k in counts], body))
         drawn.append(
-            (
-                inline(knn_command.draw(group), f"neighbors{len(drawn)}"),
-                f"Learning curves: {data}, recipe {recipe}, seed {seed}",
-            )
+            (inline(knn_command.draw(group), f"neighbors{len(drawn)}"), f"Learning curves: {data}, recipe {recipe}")
         )
         sources += [
             Source(
                 f"{data}, {row['method']}, k = {row['k']}",
                 _knn_command(row),
-                str(seed),
+                str(row["seed"]),
                 row["code"],
                 f"one training; the validation images chose epoch {row['best_epoch']} of {row['epochs']}",
             )
@@ -69,12 +59,24 @@ def neighbors_section(rows: dict[str, Rows]) -> Section:
         "neighbors",
         "Tables 3 and 4: k nearest neighbours",
         "An embedding is learned so that the k nearest neighbours of an image carry its label. In each cell: the test "
-        "accuracy by majority vote over the training images, the paper's, and what training took.",
+        "accuracy by majority vote over the training images, with the standard deviation over the seeds if there are "
+        "several, the paper's, and what training took.",
         "directloss knn --data mnist --k 1,3,5,9",
         tables,
         drawn,
         sources,
     )
+
+
+def _longest(rows: Rows) -> dict[tuple[str, str, str, int], Rows]:
+    """Of each data set, recipe, method and k, all seeds of the longest training; of equally long ones the last."""
+    seeds: dict[tuple[Any, ...], Rows] = defaultdict(list)
+    for row in sorted(rows, key=lambda row: row["seed"]):
+        seeds[tuple(row[field.name] for field in fields(neighbors.Config) if field.name != "seed")].append(row)
+    trainings = sorted(seeds.values(), key=lambda alike: (alike[0]["epochs"], max(row["finished"] for row in alike)))
+    found = {tuple(alike[0][name] for name in ("data", "recipe", "method", "k")): alike for alike in trainings}
+    order = sorted(found, key=lambda cell: (neighbors.METHODS.index(cell[2]), cell[3]))
+    return {cell: found[cell] for cell in order}
 
 
 def _speed_table(rows: Rows) -> Table:
@@ -105,17 +107,21 @@ def _knn_command(row: dict[str, Any]) -> str:
     return "directloss knn " + " ".join(f"--{name}={value}" for name, value in options.items())
 
 
-def _neighbors_cell(row: dict[str, Any] | None, data: str, method: str, k: int) -> Cell:
+def _neighbors_cell(rows: Rows, data: str, method: str, k: int) -> Cell:
+    """The mean over the seeds."""
     theirs = summary.TABLE_3.get(data, {}).get(method, {}).get(k)
     paper = f"paper {theirs:g}" if theirs else "not in the paper"
-    if row is None:
+    if not rows:
         return Cell("–", [paper])
-    minutes = row["seconds_per_epoch"] * row["epochs"] / 60
+    accuracies = [row["accuracy"] for row in rows]
+    spread = [f"± {statistics.stdev(accuracies):.2f}, {len(rows)} seeds"] if len(rows) > 1 else []
+    minutes = statistics.fmean(row["seconds_per_epoch"] * row["epochs"] / 60 for row in rows)
     return Cell(
-        f"{row['accuracy']:.2f}",
+        f"{statistics.fmean(accuracies):.2f}",
         [
+            *spread,
             paper,
-            f"{knn_command.net_name(row)}, {row['epochs']} epochs, {minutes:.0f} min",
-            f"{1e3 * row['seconds_per_query']:.2f} ms a query",
+            f"{knn_command.net_name(rows[0])}, {rows[0]['epochs']} epochs, {minutes:.0f} min",
+            f"{statistics.fmean(1e3 * row['seconds_per_query'] for row in rows):.2f} ms a query",
         ],
     )
