@@ -135,7 +135,6 @@ def best(data: str, method: str, k: int, net: str, seed: int) -> Config:
             epochs=24 if direct else 12,
             candidates=500,
             sparse=direct,
-            samples=1 if direct or method == "neuralsort" else 5,
             noise_variance=0.03,
             scale_learning_rate=1e-3,
             temperature=1.0 if method == "relaxsubsample" else 16.0,
