@@ -230,8 +230,8 @@ def test_the_paper_recipe_keeps_its_limit_and_nets():
         ("lenet", 0.9999),
         ("resnet18", 0.9999),
     ]
-    (cell,) = knn_command.read_cells(knn_command.Options(recipe="paper", epsilon=-2.0))
-    assert (cell.epsilon, cell.limit) == (-2.0, 2.0)
+    (cell,) = knn_command.read_cells(knn_command.Options(recipe="paper", epsilon=-2.0, sides="both"))
+    assert (cell.epsilon, cell.limit, cell.sides) == (-2.0, 2.0, "both")
 
 
 def test_batches_that_processes_cannot_share_are_refused():
@@ -275,6 +275,7 @@ def test_seeds_are_cells_of_their_own():
         ("--epochs 0", "--epochs is 0; expected at least 1"),
         ("--epsilon 0", "--epsilon is 0"),
         ("--epsilon nan", "--epsilon is nan; expected a finite number"),
+        ("--sides none", "--sides has 'none'; choose from one, both"),
         (
             "--queries 1100",
             "a batch of 200 candidates and 1100 queries needs more images than the 1242 that digits has",

@@ -85,6 +85,7 @@ def knn(
     queries: Annotated[int | None, Parameter(help="In a batch, besides; 0 lets all candidates be queries.")] = None,
     width: Annotated[int | None, Parameter(help="Of a resnet9.")] = None,
     epsilon: Annotated[float | None, Parameter(help="Replaces the recipe's.")] = None,
+    sides: Annotated[str | None, Parameter(help="one or both, of the direct loss. Default by the recipe.")] = None,
     threads: Annotated[int | None, Parameter(help="Default: torch's.")] = None,
     data_dir: Annotated[
         Path | None, Parameter(help="Image files. Default $DIRECTLOSS_DATA_DIR, then ~/.cache/directloss.")
@@ -98,7 +99,7 @@ def knn(
     from directloss.experiments import knn_command
 
     options = knn_command.Options(
-        data, k, methods, net, recipe, seed, epochs, candidates, queries, width, epsilon, threads
+        data, k, methods, net, recipe, seed, epochs, candidates, queries, width, epsilon, sides, threads
     )
     knn_command.run(options, data_dir, store, checkpoints, output, json)
 

@@ -10,13 +10,14 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from itertools import chain, cycle, product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import torch
 
 from directloss import data as image_data
 from directloss import nets
 from directloss.errors import UserError
+from directloss.estimators.direct import Sides
 from directloss.experiments import figures, neighbors, summary
 from directloss.experiments.images import Images
 from directloss.experiments.parallel import Ranks
@@ -33,6 +34,8 @@ _NETS = {
     "paper": {"mnist": "lenet", "fashion-mnist": "resnet18", "cifar-10": "resnet18"},
     "best": {"mnist": "lenet"},
 }
+# Options that replace the recipe's choice.
+OVERRIDES = ("epochs", "candidates", "queries", "width", "epsilon", "sides")
 KEYS = (
     "data",
     "method",
@@ -64,6 +67,7 @@ class Options:
     queries: int | None = None
     width: int | None = None
     epsilon: float | None = None
+    sides: str | None = None
     threads: int | None = None
 
 
@@ -88,10 +92,10 @@ def read_cells(options: Options) -> list[neighbors.Config]:
             raise UserError(f"--{name} is {value}; expected at least {least}")
     if options.epsilon is not None and (options.epsilon == 0 or not math.isfinite(options.epsilon)):
         raise UserError(f"--epsilon is {options.epsilon}; expected a finite number other than 0")
-    overrides = {
-        name: getattr(options, name)
-        for name in ("epochs", "candidates", "queries", "width", "epsilon")
-        if getattr(options, name) is not None
+    if options.sides is not None:
+        one_of("--sides", options.sides, get_args(Sides))
+    overrides: dict[str, Any] = {
+        name: getattr(options, name) for name in OVERRIDES if getattr(options, name) is not None
     }
     cells = []
     for name, seed, method, k in product(names, seeds, methods, counts):

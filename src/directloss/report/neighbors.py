@@ -100,10 +100,9 @@ def _knn_command(row: dict[str, Any]) -> str:
     """The recipe's own, and what was asked for besides."""
     named = [row[name] for name in ("data", "method", "k", "net", "seed")]
     recipe = asdict(neighbors.RECIPES[row["recipe"]](*named))
-    given = ("epochs", "candidates", "queries", "width", "epsilon")
     options = {"data": row["data"], "k": row["k"], "methods": row["method"], "net": row["net"]}
     options |= {"recipe": row["recipe"], "seed": row["seed"]}
-    options |= {name: row[name] for name in given if row[name] != recipe[name]}
+    options |= {name: row[name] for name in knn_command.OVERRIDES if row[name] != recipe[name]}
     return "directloss knn " + " ".join(f"--{name}={value}" for name, value in options.items())
 
 
