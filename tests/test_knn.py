@@ -203,12 +203,18 @@ def test_tables_average_over_seeds_beside_the_paper():
 def test_curves_show_the_method_by_colour_and_k_by_style():
     point = {"epoch": 1, "loss": 0.1, "validation_accuracy": 0.9, "active": 0.5}
     cells = [("dsl", 1, 0), ("dsl", 1, 1), ("dsl", 5, 0), ("neuralsort", 5, 0)]
-    rows = [{"data": "mnist", "method": method, "k": k, "seed": seed, "curve": [point]} for method, k, seed in cells]
+    rows = [
+        {"data": "mnist", "method": method, "k": k, "seed": seed, "curve": [point | {"loss": 0.1 + seed}]}
+        for method, k, seed in cells
+    ]
     figure = knn_command.draw(rows)
-    looks = [(line.get_color(), line.get_linestyle()) for line in figure.axes[0].lines]
-    assert looks[0] == looks[1]
-    assert looks[0][0] == looks[2][0] != looks[3][0]
-    assert looks[0][1] != looks[2][1] == looks[3][1]
+    lines = figure.axes[0].lines
+    assert [line.get_ydata()[0] for line in lines] == pytest.approx([0.6, 0.1, 0.1])  # a mean over two seeds
+    (band,) = figure.axes[0].collections
+    assert band.get_datalim(figure.axes[0].transData).intervaly == pytest.approx([0.1, 1.1])
+    looks = [(line.get_color(), line.get_linestyle()) for line in lines]
+    assert looks[0][0] == looks[1][0] != looks[2][0]
+    assert looks[0][1] != looks[1][1] == looks[2][1]
     (legend,) = figure.legends
     assert [text.get_text() for text in legend.texts] == ["DSL", "NeuralSort", "mnist, k = 1", "mnist, k = 5"]
 

@@ -5,6 +5,7 @@ import math
 import shlex
 import statistics
 import sys
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -235,7 +236,7 @@ def table(rows: Sequence[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
 def draw(rows: Sequence[dict[str, Any]]) -> "Figure":
     """Learning curves: training loss, validation accuracy and the share of images that need a backward pass.
 
-    The colour tells the method, the line style the data and k; seeds look alike.
+    The colour tells the method, the line style the data and k; of several seeds, the mean and the range.
     """
     from matplotlib.lines import Line2D
 
@@ -243,16 +244,19 @@ def draw(rows: Sequence[dict[str, Any]]) -> "Figure":
     colors = dict(zip(neighbors.METHODS, figures.COLORS, strict=True))
     cases = list(dict.fromkeys((row["data"], row["k"]) for row in rows))
     styles: dict[tuple[str, int], Any] = dict(zip(cases, cycle(("-", "--", ":", "-.")), strict=False))
+    curves: dict[tuple[str, str, int], list[Any]] = defaultdict(list)
+    for row in rows:
+        curves[row["method"], row["data"], row["k"]].append(row["curve"])
     figure, axes = figures.panels(3)
     for axis, (name, label) in zip(axes, (*parts, ("active", "images with a gradient")), strict=True):
-        for row in rows:
-            axis.plot(
-                [point["epoch"] for point in row["curve"]],
-                [point[name] for point in row["curve"]],
-                color=colors[row["method"]],
-                linestyle=styles[row["data"], row["k"]],
-                linewidth=1.2,
-            )
+        for (method, data, k), seeds in curves.items():
+            epochs = [point["epoch"] for point in seeds[0]]
+            values = [[point[name] for point in points] for points in zip(*seeds, strict=True)]
+            mean = [statistics.fmean(each) for each in values]
+            axis.plot(epochs, mean, color=colors[method], linestyle=styles[data, k], linewidth=1.2)
+            if len(seeds) > 1:
+                low, high = [min(each) for each in values], [max(each) for each in values]
+                axis.fill_between(epochs, low, high, color=colors[method], alpha=0.15, linewidth=0)
         axis.set_xlabel("epoch", fontsize=9)
         axis.xaxis.get_major_locator().set_params(integer=True)
         axis.set_title(label, fontsize=10)
@@ -272,9 +276,10 @@ def _write(folder: Path, rows: list[dict[str, Any]]) -> None:
     ]
     write_atomically(folder / "curves.csv", to_csv(points))
     figures.save(draw(rows), folder / "curves")
+    commits = sorted({commit for row in rows for commit in row["code"].split(", ")})
     facts = (
         f"- command: `directloss {shlex.join(sys.argv[1:])}`\n"
-        f"- commit of the rows: {', '.join(sorted({row['code'] for row in rows}))}; of this table: {code_version()}\n"
+        f"- commits of the rows: {', '.join(commits)}; of this table: {code_version()}\n"
         f"- seeds: {', '.join(sorted({str(row['seed']) for row in rows}))}\n"
         f"- machine: {summary.machine()}\n"
         f"- training time: {sum(row['seconds_per_epoch'] * row['epochs'] for row in rows) / 3600:.2f} hours\n"
