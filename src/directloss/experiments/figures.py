@@ -49,17 +49,13 @@ def to_bytes(figure: "Figure", kind: str) -> bytes:
 
 
 def to_inline_svg(figure: "Figure") -> str:
-    """The figure for an HTML page: text stays text; text and black lines take the page's colour, on its own ground."""
+    """The figure for an HTML page: text stays text, and takes the page's colour, on its own ground."""
     import matplotlib
-    from matplotlib.lines import Line2D
     from matplotlib.text import Text
 
     ink = "#010203"
     for text in figure.findobj(Text):
         text.set_color(ink)
-    for line in figure.findobj(Line2D):
-        if line.get_color() == "black":
-            line.set_color(ink)
     for axis in figure.axes:
         axis.tick_params(colors=ink, which="both")
         for spine in axis.spines.values():

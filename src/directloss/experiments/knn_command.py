@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
-from itertools import chain, cycle, product
+from itertools import chain, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -51,6 +51,12 @@ KEYS = (
     "seconds_per_query",
     "seed",
 )
+# What the learning curves show.
+CURVES = {
+    "loss": "wrong neighbours in training",
+    "validation_accuracy": "validation accuracy",
+    "active": "images with a gradient",
+}
 
 
 @dataclass(frozen=True)
@@ -236,35 +242,31 @@ def table(rows: Sequence[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
 def draw(rows: Sequence[dict[str, Any]]) -> "Figure":
     """Learning curves: training loss, validation accuracy and the share of images that need a backward pass.
 
-    The colour tells the method, the line style the data and k; of several seeds, the mean and the range.
+    A line of panels for each data set and k, a colour for each method; of several seeds, the mean and the range.
     """
-    from matplotlib.lines import Line2D
-
-    parts = (("loss", "wrong neighbours in training"), ("validation_accuracy", "validation accuracy"))
     colors = dict(zip(neighbors.METHODS, figures.COLORS, strict=True))
-    cases = list(dict.fromkeys((row["data"], row["k"]) for row in rows))
-    styles: dict[tuple[str, int], Any] = dict(zip(cases, cycle(("-", "--", ":", "-.")), strict=False))
-    curves: dict[tuple[str, str, int], list[Any]] = defaultdict(list)
+    curves: dict[tuple[str, int], dict[str, list[Any]]] = defaultdict(lambda: defaultdict(list))
     for row in rows:
-        curves[row["method"], row["data"], row["k"]].append(row["curve"])
-    figure, axes = figures.panels(3)
-    for axis, (name, label) in zip(axes, (*parts, ("active", "images with a gradient")), strict=True):
-        for (method, data, k), seeds in curves.items():
+        curves[row["data"], row["k"]][row["method"]].append(row["curve"])
+    figure, axes = figures.panels(len(CURVES), len(curves), height=3.4 if len(curves) == 1 else 2.6)
+    for axis, (((data, k), methods), (name, label)) in zip(axes, product(curves.items(), CURVES.items()), strict=True):
+        for method, seeds in methods.items():
             epochs = [point["epoch"] for point in seeds[0]]
             values = [[point[name] for point in points] for points in zip(*seeds, strict=True)]
             mean = [statistics.fmean(each) for each in values]
-            axis.plot(epochs, mean, color=colors[method], linestyle=styles[data, k], linewidth=1.2)
+            axis.plot(epochs, mean, color=colors[method], linewidth=1.2, label=summary.NAMES[method])
             if len(seeds) > 1:
                 low, high = [min(each) for each in values], [max(each) for each in values]
                 axis.fill_between(epochs, low, high, color=colors[method], alpha=0.15, linewidth=0)
-        axis.set_xlabel("epoch", fontsize=9)
         axis.xaxis.get_major_locator().set_params(integer=True)
-        axis.set_title(label, fontsize=10)
-    methods = dict.fromkeys(row["method"] for row in rows)
-    handles = [Line2D([], [], color=colors[method], label=summary.NAMES[method]) for method in methods]
-    for data, k in cases:
-        handles.append(Line2D([], [], color="black", linestyle=styles[data, k], label=f"{data}, k = {k}"))
-    figure.legend(handles=handles, loc="outside right center", fontsize=8, frameon=False)
+        if axis in axes[: len(CURVES)]:
+            axis.set_title(label, fontsize=10)
+        if axis in axes[-len(CURVES) :]:
+            axis.set_xlabel("epoch", fontsize=9)
+        if axis in axes[:: len(CURVES)]:
+            axis.set_ylabel(f"{data}, k = {k}", fontsize=10)
+    shown = {label: line for axis in axes for line, label in zip(*axis.get_legend_handles_labels(), strict=True)}
+    figure.legend(shown.values(), shown.keys(), loc="outside right center", fontsize=8, frameon=False)
     return figure
 
 
