@@ -167,6 +167,7 @@ def test_the_command_prints_a_table_and_resumes(folder, capsys, monkeypatch):
     main([*QUICK.split(), "--methods", "direct0,neuralsort", "--output", "out"])
     printed = capsys.readouterr().out
     assert "neuralsort" in printed
+    assert printed.count("resnet9-4") == 1  # what all rows share is said once
     assert sorted(path.name for path in (folder / "out").iterdir()) == [
         "curves.csv",
         "curves.png",

@@ -295,12 +295,17 @@ def _show(rows: list[dict[str, Any]]) -> None:
     from rich.table import Table
 
     header, body = table(rows)
-    shown = Table(title="k nearest neighbours: ours beside the paper's (tables 3 and 4)")
-    for index, name in enumerate(header):
-        shown.add_column(name, justify="left" if index in (0, 1, 3) else "right", no_wrap=True)
-    for line in body:
+    columns = list(zip(header, *body, strict=True))
+    setting = ("data", "net", "seed", "epochs")
+    shared = [column for column in columns if column[0] in setting and len({*column[1:]}) == 1]
+    facts = ", ".join(f"{name} {value}" for name, value, *_ in shared)
+    shown = Table(title="k nearest neighbours: ours beside the paper's (tables 3 and 4)", caption=facts or None)
+    kept = [column for column in columns if column not in shared]
+    for name, *_ in kept:
+        shown.add_column(name, justify="left" if name in ("data", "method", "net") else "right", overflow="fold")
+    for line in zip(*(values for _, *values in kept), strict=True):
         shown.add_row(*line)
-    Console(width=None if sys.stdout.isatty() else 130).print(shown)
+    Console(width=None if sys.stdout.isatty() else 150).print(shown)
 
 
 @contextmanager
