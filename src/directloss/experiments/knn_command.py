@@ -259,11 +259,12 @@ def draw(rows: Sequence[dict[str, Any]]) -> "Figure":
                 low, high = [min(each) for each in values], [max(each) for each in values]
                 axis.fill_between(epochs, low, high, color=colors[method], alpha=0.15, linewidth=0)
         axis.xaxis.get_major_locator().set_params(integer=True)
-        if axis in axes[: len(CURVES)]:
+        place = axis.get_subplotspec()
+        if place.is_first_row():
             axis.set_title(label, fontsize=10)
-        if axis in axes[-len(CURVES) :]:
+        if place.is_last_row():
             axis.set_xlabel("epoch", fontsize=9)
-        if axis in axes[:: len(CURVES)]:
+        if place.is_first_col():
             axis.set_ylabel(f"{data}, k = {k}", fontsize=10)
     shown = {label: line for axis in axes for line, label in zip(*axis.get_legend_handles_labels(), strict=True)}
     figure.legend(shown.values(), shown.keys(), loc="outside right center", fontsize=8, frameon=False)
