@@ -253,7 +253,8 @@ def test_text_is_large_enough_on_a_phone(report):
         .filter((element) => element.innerText).map((element) => parseFloat(getComputedStyle(element).fontSize))"""
     assert min(report.run(sizes)) >= 12
     shown = """return [...document.querySelectorAll(".drawing text")].filter((letter) => letter.textContent.trim())
-        .map((letter) => letter.getScreenCTM().d * parseFloat(getComputedStyle(letter).fontSize))"""
+        .map((letter) => [letter.getScreenCTM(), parseFloat(getComputedStyle(letter).fontSize)])
+        .map(([{c, d}, size]) => Math.hypot(c, d) * size)"""  # also of turned text
     assert min(report.run(shown)) >= 7
 
 
