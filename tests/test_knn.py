@@ -243,6 +243,14 @@ def test_the_paper_recipe_keeps_its_limit_and_nets():
     assert (cell.epsilon, cell.limit, cell.sides) == (-2.0, 2.0, "both")
 
 
+def test_settings_of_the_direct_loss_leave_a_relaxation_as_it_is():
+    dsl, relaxed = knn_command.read_cells(knn_command.Options(data="cifar-10", methods="dsl,neuralsort"))
+    assert (dsl.sides, dsl.epsilon, dsl.learning_rate) == ("one", -50.0, 3e-3)
+    assert (relaxed.sides, relaxed.learning_rate) == ("both", 8e-3)
+    (slower,) = knn_command.read_cells(knn_command.Options(methods="neuralsort", learning_rate=1e-4))
+    assert slower.learning_rate == 1e-4
+
+
 def test_batches_that_processes_cannot_share_are_refused():
     with pytest.raises(UserError, match="--k has 4, but a batch has 5 candidates; expected 1 to 3"):
         small(candidates=5, k=4).check(1000, ranks=2)
@@ -284,6 +292,8 @@ def test_seeds_are_cells_of_their_own():
         ("--epochs 0", "--epochs is 0; expected at least 1"),
         ("--epsilon 0", "--epsilon is 0"),
         ("--epsilon nan", "--epsilon is nan; expected a finite number"),
+        ("--learning-rate 0", "--learning-rate is 0.0; expected a finite number above 0"),
+        ("--learning-rate nan", "--learning-rate is nan; expected a finite number above 0"),
         ("--sides none", "--sides has 'none'; choose from one, both"),
         (
             "--queries 1100",

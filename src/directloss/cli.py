@@ -84,6 +84,7 @@ def knn(
     candidates: Annotated[int | None, Parameter(help="In a batch; replaces the recipe's.")] = None,
     queries: Annotated[int | None, Parameter(help="In a batch, besides; 0 lets all candidates be queries.")] = None,
     width: Annotated[int | None, Parameter(help="Of a resnet9.")] = None,
+    learning_rate: Annotated[float | None, Parameter(help="Of the net; replaces the recipe's.")] = None,
     epsilon: Annotated[float | None, Parameter(help="Replaces the recipe's.")] = None,
     sides: Annotated[str | None, Parameter(help="one or both, of the direct loss. Default by the recipe.")] = None,
     threads: Annotated[int | None, Parameter(help="Default: torch's.")] = None,
@@ -99,7 +100,7 @@ def knn(
     from directloss.experiments import knn_command
 
     options = knn_command.Options(
-        data, k, methods, net, recipe, seed, epochs, candidates, queries, width, epsilon, sides, threads
+        data, k, methods, net, recipe, seed, epochs, candidates, queries, width, learning_rate, epsilon, sides, threads
     )
     knn_command.run(options, data_dir, store, checkpoints, output, json)
 

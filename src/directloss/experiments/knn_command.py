@@ -36,7 +36,7 @@ _NETS = {
     "best": {"mnist": "lenet"},
 }
 # Options that replace the recipe's choice.
-OVERRIDES = ("epochs", "candidates", "queries", "width", "epsilon", "sides")
+OVERRIDES = ("epochs", "candidates", "queries", "width", "learning_rate", "epsilon", "sides")
 KEYS = (
     "data",
     "method",
@@ -73,6 +73,7 @@ class Options:
     candidates: int | None = None
     queries: int | None = None
     width: int | None = None
+    learning_rate: float | None = None
     epsilon: float | None = None
     sides: str | None = None
     threads: int | None = None
@@ -99,6 +100,8 @@ def read_cells(options: Options) -> list[neighbors.Config]:
             raise UserError(f"--{name} is {value}; expected at least {least}")
     if options.epsilon is not None and (options.epsilon == 0 or not math.isfinite(options.epsilon)):
         raise UserError(f"--epsilon is {options.epsilon}; expected a finite number other than 0")
+    if options.learning_rate is not None and not 0 < options.learning_rate < math.inf:
+        raise UserError(f"--learning-rate is {options.learning_rate}; expected a finite number above 0")
     if options.sides is not None:
         one_of("--sides", options.sides, get_args(Sides))
     overrides: dict[str, Any] = {
