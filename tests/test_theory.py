@@ -112,6 +112,20 @@ def test_the_bias_is_of_first_order_on_one_side_and_of_second_on_both(row):
     assert (plus.mean - minus.mean).norm() > 5 * (plus + minus).error.norm()
 
 
+def test_far_towards_better_structures_is_the_gradient_of_their_likelihood():
+    mu, wrong = torch.tensor([0.5, -0.3, 0.2, 1.0], dtype=torch.float64), torch.tensor([1.0, 0.0, 0.0, 1.0]).double()
+    epsilon, groups = -1e3, 500
+    scores = mu.expand(groups, 4).clone().requires_grad_()
+    generator = torch.Generator().manual_seed(0)
+    dl.direct_loss(
+        scores, wrong, dl.Choice(), epsilon=epsilon, scale=SIGMA, samples=SAMPLES, generator=generator
+    ).sum().backward()
+    mu.requires_grad_()
+    likelihood = torch.softmax(mu / SIGMA, 0) @ (1 - wrong)
+    (exact,) = torch.autograd.grad(-SIGMA * likelihood.log(), mu)
+    assert_agrees(Estimate.of(scores.grad * -epsilon), exact)
+
+
 @every_structure
 def test_theorem_2_the_maximiser_is_unique_with_noise(row):
     mu, every = problem(row)[0].round(), row.every.flatten(1)
