@@ -144,7 +144,7 @@ def best(data: str, method: str, k: int, net: str, seed: int) -> Config:
         make,
         epochs={"fashion-mnist": 14, "cifar-10": 24}.get(data, 16),
         candidates=250,
-        learning_rate=8e-3,
+        learning_rate=3e-3 if data == "cifar-10" else 8e-3,
         weight_decay=1e-4,
         # At k = 1 a draw moves two candidates at most.
         samples=1 if method == "neuralsort" else 20 if direct and k == 1 else 5,
@@ -155,7 +155,7 @@ def best(data: str, method: str, k: int, net: str, seed: int) -> Config:
     if direct and data == "cifar-10":
         # Far to the better side lie the nearest of the right label, however far they are themselves. Without noise the
         # embeddings fall into one point.
-        return make(sides="one", epsilon=-10.0 * k, learning_rate=3e-3, samples=20, noise_variance=0.5)
+        return make(sides="one", epsilon=-10.0 * k, samples=20, noise_variance=0.5)
     return make()
 
 
