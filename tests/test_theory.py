@@ -114,8 +114,8 @@ def test_the_bias_is_of_first_order_on_one_side_and_of_second_on_both(row):
 
 def test_far_towards_better_structures_is_the_gradient_of_their_likelihood():
     mu, wrong = torch.tensor([0.5, -0.3, 0.2, 1.0], dtype=torch.float64), torch.tensor([1.0, 0.0, 0.0, 1.0]).double()
-    epsilon, groups = -1e3, 500
-    scores = mu.expand(groups, 4).clone().requires_grad_()
+    epsilon = -1e3
+    scores = mu.expand(GROUPS, 4).clone().requires_grad_()
     generator = torch.Generator().manual_seed(0)
     dl.direct_loss(
         scores, wrong, dl.Choice(), epsilon=epsilon, scale=SIGMA, samples=SAMPLES, generator=generator
