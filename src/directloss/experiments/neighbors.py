@@ -108,8 +108,7 @@ def paper(data: str, method: str, k: int, net: str, seed: int) -> Config:
 
 
 def best(data: str, method: str, k: int, net: str, seed: int) -> Config:
-    """What two cores learn best from in minutes: every image is a query, a falling rate, varied images; both sides, or
-    one far out."""
+    """What two cores learn best from in minutes: every image is a query, a falling rate, varied images."""
     direct = method.startswith("d")
     make = partial(
         Config,
