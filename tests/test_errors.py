@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from tables import MASK, every_structure
+from tables import MASK, direct_loss, every_structure
 
 import directloss as dl
 
@@ -23,7 +23,7 @@ def test_scores_and_costs_must_be_finite(row, value):
     with pytest.raises(ValueError, match="cost hold 1 NaN or infinite entries"):
         row.structure.solve_along(row.scores(3), spoilt(row, value), (0.0, 1.0))
     with pytest.raises(ValueError, match="NaN or infinite"):
-        dl.direct_loss(spoilt(row, value), row.scores(3), row.structure, epsilon=1.0, scale=1.0, samples=2)
+        direct_loss(spoilt(row, value), row.scores(3), row.structure, epsilon=1.0, scale=1.0, samples=2)
 
 
 @every_structure
@@ -31,14 +31,14 @@ def test_scores_must_be_floating_point_tensors(row):
     with pytest.raises(TypeError, match=r"torch.int64, expected a floating-point dtype: call .float\(\)"):
         row.structure.solve(row.scores(3).long())
     with pytest.raises(TypeError, match=r"floating-point dtype: call .float\(\)"):
-        dl.direct_loss(row.scores(3).long(), row.scores(3), row.structure, epsilon=1.0, scale=1.0)
+        direct_loss(row.scores(3).long(), row.scores(3), row.structure, epsilon=1.0, scale=1.0)
     for wrong in (row.scores(3).tolist(), row.scores(3).numpy(), None):
         with pytest.raises(TypeError, match=rf"{type(wrong).__name__}, expected a torch.Tensor"):
             row.structure.solve(wrong)
         with pytest.raises(TypeError, match=type(wrong).__name__):
-            dl.direct_loss(wrong, row.scores(3), row.structure, epsilon=1.0)
+            direct_loss(wrong, row.scores(3), row.structure, epsilon=1.0)
         with pytest.raises(TypeError, match=type(wrong).__name__):
-            dl.direct_loss(row.scores(3), wrong, row.structure, epsilon=1.0)
+            direct_loss(row.scores(3), wrong, row.structure, epsilon=1.0)
 
 
 @every_structure
@@ -48,7 +48,7 @@ def test_scores_must_have_the_axes_of_the_entries(row):
         row.structure.solve(short)
     # Not even where the axis of the samples could be mistaken for an entry axis.
     with pytest.raises(ValueError, match=r"axes|shape"):
-        dl.direct_loss(short, row.scores(), row.structure, epsilon=1.0, scale=1.0, samples=row.entries[-1])
+        direct_loss(short, row.scores(), row.structure, epsilon=1.0, scale=1.0, samples=row.entries[-1])
 
 
 @every_structure
@@ -58,13 +58,13 @@ def test_costs_must_broadcast_to_the_scores(row):
         with pytest.raises(ValueError, match=r"does not broadcast to the scores' .* give the cost the shape"):
             row.structure.solve_along(row.scores(3), cost, (0.0, 1.0))
         with pytest.raises(ValueError, match=r"cost has shape .* does not broadcast"):
-            dl.direct_loss(row.scores(3), cost, row.structure, epsilon=1.0, scale=1.0, samples=5)
+            direct_loss(row.scores(3), cost, row.structure, epsilon=1.0, scale=1.0, samples=5)
 
 
 @every_structure
 def test_costs_must_not_have_an_axis_for_the_samples(row):
     with pytest.raises(ValueError, match=r"cost has shape .* does not broadcast"):
-        dl.direct_loss(row.scores(3), row.scores(5, 3), row.structure, epsilon=1.0, scale=1.0, samples=5)
+        direct_loss(row.scores(3), row.scores(5, 3), row.structure, epsilon=1.0, scale=1.0, samples=5)
 
 
 @every_structure
@@ -192,4 +192,4 @@ BAD_OPTIONS = [
 @pytest.mark.parametrize(("options", "message"), BAD_OPTIONS, ids=[str(options) for options, _ in BAD_OPTIONS])
 def test_options_of_the_loss_are_checked(row, options, message):
     with pytest.raises(ValueError, match=message):
-        dl.direct_loss(row.scores(3), row.scores(3), row.structure, **{"epsilon": 1.0, **options})
+        direct_loss(row.scores(3), row.scores(3), row.structure, **{"epsilon": 1.0, **options})

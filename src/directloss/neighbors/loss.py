@@ -4,11 +4,12 @@ import torch
 from torch import Tensor, nn
 
 from directloss import costs
-from directloss.epsilon import AdaptiveEpsilon
-from directloss.estimators.direct import DirectLoss, Sides
+from directloss.losses.criterion import DirectLoss
+from directloss.losses.direct import Sides
+from directloss.losses.epsilon import AdaptiveEpsilon
 from directloss.neighbors.distance import check_embeddings, negative_distance, without_diagonal
 from directloss.noise import Gumbel, Noise
-from directloss.structures import Subset
+from directloss.structures.subset import Subset
 
 
 class NeighborLoss(nn.Module):
@@ -79,8 +80,8 @@ class NeighborLoss(nn.Module):
         cost = costs.wrong_label(candidate_labels, labels, self.k)
         if alone:
             scores, cost = without_diagonal(scores), without_diagonal(cost)
-        loss: Tensor = self.direct(scores, cost, scale, generator)
-        return loss.mean()
+        loss: Tensor = self.direct(scores, cost, scale=scale, generator=generator)
+        return loss
 
 
 def _check_labels(name: str, labels: Tensor, embeddings: Tensor) -> None:
