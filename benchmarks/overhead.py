@@ -63,7 +63,8 @@ def main() -> None:
         reference = best(training(lambda s: torch.nn.functional.cross_entropy(s, labels), scores), repetitions)
         for scale in (0.0, 1.0):
             took = best(
-                training(lambda s: dl.direct_loss(s, cost, structure, epsilon=EPSILON, scale=scale), scores), repetitions
+                training(lambda s: dl.direct_loss(s, cost, structure, epsilon=EPSILON, scale=scale), scores),
+                repetitions,
             )
             if name.startswith("custom"):
                 solver = best(lambda: largest(scores.detach().expand(2, -1, -1)), repetitions)

@@ -101,10 +101,10 @@ def test_structures_that_do_not_exist_are_refused():
     [
         (MASK.float(), TypeError, "torch.float32, expected a boolean tensor"),
         (MASK.tolist(), TypeError, "list, expected a boolean tensor"),
-        (MASK[0], ValueError, r"forbidden has shape \(3,\), expected \(..., n, m\)"),
+        (MASK[0], ValueError, r"forbidden has shape \(3,\), expected at least 2 axes"),
         (MASK[:2], ValueError, r"mask of \(2, 3\) entries, but the scores have \(3, 3\)"),
-        (MASK.expand(2, 1, 3, 3), ValueError, "does not broadcast"),
-        (MASK.expand(5, 3, 3), ValueError, "does not broadcast"),
+        (MASK.expand(2, 1, 3, 3), ValueError, "do not broadcast"),
+        (MASK.expand(5, 3, 3), ValueError, "do not broadcast"),
     ],
     ids=["float", "list", "vector", "entries", "more-batch-axes", "larger-batch"],
 )
@@ -114,7 +114,7 @@ def test_a_mask_is_boolean_and_fits(forbidden, error, message):
 
 
 def test_a_mask_must_fit_the_batch():
-    with pytest.raises(ValueError, match=r"forbidden has shape .* does not broadcast"):
+    with pytest.raises(ValueError, match=r"forbidden has batch axes \(4,\), which do not broadcast"):
         dl.Matching(MASK.expand(4, 3, 3)).solve(torch.zeros(5, 3, 3))
 
 
@@ -137,22 +137,22 @@ def test_a_mask_without_a_perfect_matching_names_the_instance(forbidden):
     some[1, 2] = forbidden
     with pytest.raises(ValueError, match=r"instance \(1, 2\) without a perfect matching"):
         dl.Matching(some).solve(torch.zeros(2, 4, *shape))
-    assert len(dl.Matching(forbidden).enumerate(shape)) == 0
+    assert len(dl.Matching(forbidden).enumerate(torch.zeros(shape))) == 0
 
 
 def test_a_mask_with_batch_axes_is_not_enumerated():
-    with pytest.raises(ValueError, match="enumerate one instance's"):
-        dl.Matching(MASK.expand(2, 3, 3)).enumerate((3, 3))
+    with pytest.raises(ValueError, match=r"forbidden has batch axes \(2,\)"):
+        dl.Matching(MASK.expand(2, 3, 3)).enumerate(torch.zeros(3, 3))
 
 
 @pytest.mark.parametrize(
     ("maximiser", "error", "message"),
     [
-        (lambda s: s[..., :-1], ValueError, r"returned shape \(3, 3\) for scores of shape \(3, 4\)"),
+        (lambda s: s[..., :-1], ValueError, r"returned shape \(.*3, 3\) for scores of shape \(.*3, 4\)"),
         (lambda s: s.argmax(-1), ValueError, r"pass batched=False if it takes one instance at a time"),
         (lambda s: s.tolist(), TypeError, "returned list, expected a torch.Tensor"),
         (lambda s: None, TypeError, "returned NoneType, expected a torch.Tensor"),
-        (lambda s: torch.full_like(s, NAN), ValueError, "returned .* structure is a "),
+        (lambda s: torch.full_like(s, NAN), ValueError, "returned 12 NaN or infinite entries of 12"),
     ],
     ids=["shape", "index", "list", "none", "nan"],
 )
@@ -167,7 +167,7 @@ def test_custom_arguments_are_checked():
     with pytest.raises(ValueError, match="entry_dims is 0, expected at least 1"):
         dl.custom(torch.sign, entry_dims=0)
     with pytest.raises(ValueError, match=r"pass structures= to dl.custom"):
-        dl.custom(torch.sign).enumerate((3,))
+        dl.custom(torch.sign).enumerate(torch.zeros(3))
 
 
 BAD_OPTIONS = [

@@ -5,12 +5,15 @@ Axes: S samples, B batch (any number of axes), ``*E`` the entries of one part of
 subsets of the decision, which broadcast over the batch and over positions.
 """
 
+import functools
 import math
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
+
+from directloss.transforms import inside_transform
 
 Scores = Tensor | tuple[Tensor, ...]
 
@@ -105,19 +108,23 @@ class Vertices(NamedTuple):
         if self.positions is None:
             assert self.values is not None
             return self.values.to(dtype).reshape(*leading, *self.entries)
-        values = self._values(dtype)
-        y = torch.zeros((*leading, math.prod(self.entries)), dtype=dtype, device=values.device)
-        # Where zeros fill up, they add nothing to an entry that may stand for itself.
-        return y.scatter_add_(-1, self.positions, values).reshape(*leading, *self.entries)
+        y = torch.zeros((*leading, math.prod(self.entries)), dtype=dtype, device=self.positions.device)
+        if self.values is None:
+            y.scatter_(-1, self.positions, 1.0)
+        else:  # where zeros fill up, they add nothing to an entry that may stand for itself
+            y.scatter_add_(-1, self.positions, self.values.to(dtype))
+        return y.reshape(*leading, *self.entries)
 
     def at(self, weights: Tensor) -> Tensor:
         """The weights, which broadcast to (..., *E), at the positions: (..., K)."""
+        dims = len(self.entries)
         own = _own_entries(weights.shape, self.entries)
-        flat = weights.reshape(*weights.shape[: max(0, weights.dim() - len(own))], math.prod(own))
-        leading = self.slots.shape[:-1]
+        if dims > 1 or weights.dim() < dims:
+            weights = weights.reshape(*weights.shape[: max(0, weights.dim() - dims)], math.prod(own))
+        weights = weights.expand(*self.slots.shape[:-1], weights.shape[-1])
         if self.positions is None and own == self.entries:
-            return flat.expand(*leading, flat.shape[-1])
-        return flat.expand(*leading, flat.shape[-1]).gather(-1, self._positions_in(own))
+            return weights
+        return weights.gather(-1, self._positions_in(own))
 
     def inner(self, weights: Tensor) -> Tensor:
         """``<weights, y>``, (...)."""
@@ -126,77 +133,105 @@ class Vertices(NamedTuple):
 
     def differs(self, other: "Vertices") -> Tensor:
         """Whether two structures of one set differ, (...)."""
-        return self._unequal(other).any(-1)
+        return self.unequal(other).any(-1)
 
-    def minus(
-        self, other: "Vertices", dtype: torch.dtype, weights: tuple[Tensor, Tensor] | None = None
-    ) -> "Vertices":
-        """``self - other``, or ``w * self - v * other`` with the weights (w, v), given at the positions of each.
-
-        Where both have the same entry in the same slot, exactly nothing is left, not a rounding error.
-        """
-        if self.positions is None or other.positions is None:
-            assert self.values is not None
-            assert other.values is not None
-            ahead, behind = self.values.to(dtype), other.values.to(dtype)
-            if weights is not None:
-                ahead, behind = ahead * weights[0], behind * weights[1]
-            return Vertices(self.entries, None, ahead - behind)
-        unequal = self._unequal(other).to(dtype)
-        ahead, behind = (unequal, unequal) if weights is None else (weights[0] * unequal, weights[1] * unequal)
-        values = torch.cat([self._times(ahead), other._times(behind).neg()], -1)
-        return Vertices(self.entries, torch.cat([self.positions, other.positions], -1), values)
-
-    def scaled(self, factor: Tensor) -> "Vertices":
-        """Each structure times its own number, ``factor`` (...)."""
-        return Vertices(self.entries, self.positions, self._values(factor.dtype) * factor.unsqueeze(-1))
-
-    def sum_to(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
-        """The sum over all leading axes that ``shape``, which broadcasts to (..., *E), does not have."""
-        leading = self.slots.shape[:-1]
-        padded = (*[1] * (len(leading) + len(self.entries) - len(shape)), *shape)
-        own = torch.Size(padded[len(leading) :])
-        values = self._values(dtype)
-        if self.positions is None:
-            return values.reshape(*leading, *self.entries).sum_to_size(padded).reshape(shape)
-        summed = [axis for axis, size in enumerate(padded[: len(leading)]) if size == 1]
-        kept = [size for size in padded[: len(leading)] if size != 1]
-        last = range(len(leading) - len(summed), len(leading))
-        where, values = (
-            tensor.expand(*leading, tensor.shape[-1]).movedim(summed, tuple(last)).flatten(len(kept))
-            for tensor in (self._positions_in(own), values)
-        )
-        total = torch.zeros((*kept, math.prod(own)), dtype=dtype, device=values.device)
-        return total.scatter_add(-1, where, values).reshape(shape)
-
-    def _unequal(self, other: "Vertices") -> Tensor:
-        """Where slots differ, (..., K)."""
+    def unequal(self, other: "Vertices") -> Tensor:
+        """Where the slots of two structures of one set differ, (..., K)."""
         if self.positions is None or other.positions is None or self.values is None or other.values is None:
             return self.slots != other.slots
         return (self.positions != other.positions) | (self.values != other.values)
 
-    def _values(self, dtype: torch.dtype) -> Tensor:
-        if self.values is None:
-            return torch.ones((), dtype=dtype, device=self.slots.device).expand(self.slots.shape)
-        return self.values.to(dtype)
+    def difference(
+        self,
+        ends: tuple[int, int],
+        shape: Sequence[int],
+        dtype: torch.dtype,
+        weights: tuple[Tensor, Tensor] | None = None,
+    ) -> Tensor:
+        """The structures at the first of two indices of the leading axis less those at the second, summed to ``shape``.
 
-    def _times(self, weights: Tensor) -> Tensor:
-        return weights if self.values is None else self.values * weights
+        ``shape`` broadcasts to (..., *E). The weights, one for each end, broadcast to (..., K) and multiply what stands
+        in each slot. Ones add up exactly, so that where structures agree exactly nothing is left, not a rounding error.
+        """
+        leading = self.slots.shape[1:-1]
+        padded = (*[1] * (len(leading) + len(self.entries) - len(shape)), *shape)
+        summed, own = padded[: len(leading)], torch.Size(padded[len(leading) :])
+        if self.positions is None:
+            ahead, behind = (
+                _product(self.select(end).values, None if weights is None else weights[side], dtype)
+                for side, end in enumerate(ends)
+            )
+            return (ahead - behind).reshape(*leading, *self.entries).sum_to_size(padded).reshape(shape)
+        kept = [size for size in summed if size != 1]
+        # With one sample, and nothing else to sum over, there is nothing to move.
+        alone = leading[0] == 1 and len(kept) == len(leading) - 1
+        axes = [axis for axis, size in enumerate(summed) if size == 1]
+        last = tuple(range(len(kept), len(leading)))
+        total = torch.zeros((*kept, math.prod(own)), dtype=dtype, device=self.positions.device)
+        only_ones = self.values is None and weights is None and own == self.entries
+        if only_ones and len(kept) == len(leading) - 1 and _on_cpu(self.positions):
+            from directloss.parts_kernel import add_difference  # numba takes its time to import
+
+            instances = total.view(math.prod(kept), total.shape[-1])
+            slots = (leading[0], len(instances), self.positions.shape[-1])
+            ahead, behind = (self.positions[end].reshape(slots).contiguous().numpy() for end in ends)
+            add_difference(ahead, behind, instances.numpy())
+            return total.reshape(shape)
+        for side, end in enumerate(ends):
+            where = self.positions[end, 0] if alone else self.positions[end]
+            if own != self.entries:
+                where = self._within(where, own)
+            if self.values is None and weights is None:
+                values = _number(1.0 - 2 * side, dtype, total.device)
+            else:
+                values = _product(
+                    None if self.values is None else self.values[end], None if weights is None else weights[side], dtype
+                ) * (1 - 2 * side)
+                values = values[0] if alone and values.dim() == len(leading) + 1 else values
+            values = values.expand(where.shape)
+            if not alone and axes:
+                where, values = (tensor.movedim(axes, last).flatten(len(kept)) for tensor in (where, values))
+            total = total.scatter_add(-1, where, values)
+        return total.reshape(shape)
 
     def _positions_in(self, own: torch.Size) -> Tensor:
-        """The positions in a tensor whose entries are ``own``, with axes of 1 along which it broadcasts."""
+        """The positions, (..., K), in a tensor whose entries are ``own``, with axes of 1 along which it broadcasts."""
         positions = self.positions
         if positions is None:
-            positions = torch.arange(math.prod(self.entries), device=self.slots.device)
-        if own == self.entries:
-            return positions.expand(self.slots.shape)
+            positions = torch.arange(math.prod(self.entries), device=self.slots.device).expand(self.slots.shape)
+        return positions if own == self.entries else self._within(positions, own)
+
+    def _within(self, positions: Tensor, own: torch.Size) -> Tensor:
         where = torch.zeros_like(positions)
         stride = step = 1
         for size, kept in zip(reversed(self.entries), reversed(own), strict=True):
             if kept != 1:
                 where = where + positions.div(stride, rounding_mode="floor") % size * step
             stride, step = stride * size, step * kept
-        return where.expand(self.slots.shape)
+        return where
+
+
+def _number(value: float, dtype: torch.dtype, device: torch.device) -> Tensor:
+    # A tensor that a transform makes belongs to it, and must not outlive it.
+    return torch.full((), value, dtype=dtype, device=device) if inside_transform() else _kept(value, dtype, device)
+
+
+@functools.cache
+def _kept(value: float, dtype: torch.dtype, device: torch.device) -> Tensor:
+    return torch.full((), value, dtype=dtype, device=device)
+
+
+def _on_cpu(tensor: Tensor) -> bool:
+    return tensor.device.type == "cpu" and not inside_transform()
+
+
+def _product(values: Tensor | None, weights: Tensor | None, dtype: torch.dtype) -> Tensor:
+    """``values * weights``, either of which may be ones."""
+    if values is None or weights is None:
+        found = values if weights is None else weights
+        assert found is not None
+        return found.to(dtype)
+    return values.to(dtype) * weights.to(dtype)
 
 
 def _own_entries(shape: Sequence[int], entries: torch.Size) -> torch.Size:

@@ -14,15 +14,18 @@ import torch
 from torch import Tensor
 
 from directloss import costs
-from directloss.auditor import Audit, audit
 from directloss.errors import UserError
-from directloss.estimators import direct_loss
-from directloss.expectations import MOST_STRUCTURES
 from directloss.experiments import figures
 from directloss.experiments.results_command import to_csv
 from directloss.files import write_atomically
+from directloss.judging.audit import Audit, audit
+from directloss.judging.exact import MOST_STRUCTURES
+from directloss.losses.direct import direct_loss
 from directloss.runs import config_hash, open_store
-from directloss.structures import Choice, Matching, Structure, Subset
+from directloss.structures.base import Structure
+from directloss.structures.choice import Choice
+from directloss.structures.matching import Matching
+from directloss.structures.subset import Subset
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -75,11 +78,11 @@ def draw_instance(name: str, size: int, k: int, seed: int) -> tuple[Structure, T
     """A structure, normal scores (*E), and the share of a target's ones that a structure misses as the cost."""
     structure, entries = make_structure(name, size, k)
     try:
-        structure.check_count(entries, MOST_STRUCTURES)
+        structure.check_count(torch.zeros(()).expand(entries), MOST_STRUCTURES)
     except ValueError as error:
         raise UserError(f"--size is {size}: {error}") from None
     scores = torch.randn(entries, generator=torch.Generator().manual_seed(seed))
-    target = structure.enumerate(entries, scores.dtype)[0]
+    target = structure.enumerate(scores)[0]
     return structure, scores, costs.hamming(target) / (2 * target.sum())
 
 
@@ -101,9 +104,9 @@ def run(options: Options, store: Path, output: Path, as_json: bool) -> None:
         with _progress() as on_progress:
             found = audit(
                 direct_loss,
-                structure,
                 scores,
                 cost,
+                structure,
                 scale=scales,
                 epsilons=epsilons or None,
                 samples=[int(count) for count in samples],

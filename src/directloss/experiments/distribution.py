@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from directloss.expectations import exact
 from directloss.experiments import figures
 from directloss.experiments.audit_command import draw_instance
 from directloss.experiments.results_command import to_csv
 from directloss.files import write_atomically
+from directloss.judging.exact import exact
 from directloss.runs import config_hash, open_store
 
 if TYPE_CHECKING:
@@ -57,12 +57,12 @@ def run(instances: Sequence[Instance], store: Path, output: Path) -> None:
 def sweep(instance: Instance) -> list[dict[str, Any]]:
     """For each sigma: the probability of every structure with its error, Gibbs', and their distances."""
     structure, scores, cost = draw_instance(instance.structure, instance.size, instance.k, instance.seed)
-    every = structure.enumerate(scores.shape).flatten(1)
+    every = structure.enumerate(scores.double()).flatten(1)
     values = every @ scores.double().flatten()
     generator = torch.Generator().manual_seed(instance.seed)
     points = []
     for sigma in SIGMAS:
-        found = exact(structure, scores, cost, sigma, generator=generator).probabilities
+        found = exact(scores, cost, structure, sigma, generator=generator).probabilities
         point: dict[str, Any] = {
             "sigma": sigma,
             "probabilities": found.value.tolist(),

@@ -18,7 +18,7 @@ import torch
 from directloss import data as image_data
 from directloss import nets
 from directloss.errors import UserError
-from directloss.estimators.direct import Sides
+from directloss.losses.direct import Sides
 from directloss.experiments import figures, neighbors, summary
 from directloss.experiments.images import Images
 from directloss.experiments.parallel import Ranks

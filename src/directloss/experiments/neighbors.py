@@ -16,17 +16,20 @@ import torch
 from torch import Tensor, nn
 
 from directloss import costs, nets
-from directloss.epsilon import AdaptiveEpsilon
 from directloss.errors import UserError
-from directloss.estimators import DirectLoss, gumbel_neuralsort, neuralsort, relaxed_subset
-from directloss.estimators.direct import Sides
+from directloss.layers.neuralsort import neuralsort
+from directloss.layers.relaxed_subset import relaxed_subset
+from directloss.losses.criterion import DirectLoss
+from directloss.losses.direct import Sides
+from directloss.losses.epsilon import AdaptiveEpsilon
 from directloss.experiments.images import Images, accuracy, augment, embed
 from directloss.experiments.parallel import Ranks
 from directloss.files import open_atomically
 from directloss.neighbors.distance import negative_distance, without_diagonal
 from directloss.noise import Gumbel
 from directloss.runs import code_version, config_hash
-from directloss.structures import Subset
+from directloss.perturbation import perturb
+from directloss.structures.subset import Subset
 
 METHODS = ("direct0", "direct1", "dsl", "neuralsort", "neuralsort-stochastic", "relaxsubsample")
 
@@ -199,7 +202,7 @@ class Training:
             epsilon=self.epsilon,
             sides=config.sides,
             noise=Gumbel(config.noise_variance),
-            samples=config.samples,
+            samples=1 if config.method == "direct0" else config.samples,
         )
         self.epoch = 0
         self.commits: list[str] = []  # whose code trained it
@@ -285,7 +288,7 @@ class Training:
         scale: float | Tensor = {"direct0": 0.0, "direct1": 1.0}.get(config.method, 0.0)
         if config.method == "dsl":
             scale = self.train_scale_net((inputs if config.scale_input == "image" else leaf.detach())[asking])
-        loss = self.criterion(scores, cost, scale, generator).mean()
+        loss = self.criterion(scores, cost, scale=scale, generator=generator)
         return loss, scale.mean().item() if isinstance(scale, Tensor) else scale
 
     def _relaxed(self, scores: Tensor, wrong: Tensor, generator: torch.Generator) -> Tensor:
@@ -294,11 +297,11 @@ class Training:
         if config.method == "neuralsort":
             chosen = neuralsort(-scores.square(), config.temperature, config.k).sum(-2).unsqueeze(0)
         elif config.method == "neuralsort-stochastic":
-            chosen = gumbel_neuralsort(
-                -scores.square(), config.temperature, config.k, config.samples, generator=generator
-            ).sum(-2)
+            keys = perturb(-scores.square(), samples=config.samples, generator=generator)
+            chosen = neuralsort(keys, config.temperature, config.k).sum(-2)
         else:
-            chosen = relaxed_subset(scores, config.k, config.temperature, config.samples, generator=generator)
+            keys = perturb(scores, samples=config.samples, generator=generator)
+            chosen = relaxed_subset(keys, Subset(config.k), config.temperature)
         return (chosen * wrong).sum(-1)
 
     def state(self) -> dict[str, Any]:

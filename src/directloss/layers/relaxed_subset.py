@@ -41,12 +41,12 @@ def relaxed_subset(scores: Tensor, structure: Structure, temperature: float = 1.
     over_temperature(centered, temperature)  # for its checks
     keys = centered if subset.mask is None else centered.masked_fill(~subset.mask, -torch.inf)
     log_p = (keys / temperature).log_softmax(-1)
-    subset = log_p.exp()
+    total = log_p.exp()
     for _ in range(subset.largest - 1):
         keys = keys + _log_of_rest(log_p)
         log_p = (keys / temperature).log_softmax(-1)
-        subset = subset + log_p.exp()
-    return subset
+        total = total + log_p.exp()
+    return total
 
 
 def _log_of_rest(log_p: Tensor) -> Tensor:

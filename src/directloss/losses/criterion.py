@@ -62,6 +62,7 @@ class DirectLoss(nn.Module):
             return math.nan
         return 1.0 - self._informative.double().mean().item()
 
+    @torch.compiler.disable
     def forward(
         self,
         scores: Scores,
@@ -103,7 +104,6 @@ class DirectLoss(nn.Module):
         return value.reshape(*value.shape, *[1] * (len(batch) - value.dim())).expand(batch)
 
     @torch.no_grad()
-    @torch.compiler.disable
     def _observe(self, output: DirectOutput, scores: Scores, cost: Cost, structure: Structure) -> None:
         self._informative = informative = output.informative()
         if not (self.training and isinstance(self.epsilon, AdaptiveEpsilon) and informative.numel()):

@@ -21,7 +21,7 @@ returns y_eps.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, overload
 
@@ -42,7 +42,7 @@ Sides = Literal["one", "both"]
 
 
 class _Found(NamedTuple):
-    """What was solved before the gradient is attached: the loss (B...) and the vertices (T, S, B..., K)."""
+    """The loss (B...) and the vertices (T, S, B..., K) of each part, which a gradient is made of."""
 
     loss: Tensor
     vertices: tuple[Vertices, ...]
@@ -50,29 +50,115 @@ class _Found(NamedTuple):
 
 @dataclass
 class _Rule:
-    """What a call of ``_Direct`` does besides its tensors."""
+    """What a call does besides its tensors."""
 
     structure: Structure
     steps: tuple[float, ...]  # of y, of the solution ahead and, with both sides, of the one behind
     width: float  # between the two ends of the difference, in units of epsilon where that is a tensor
-    factor_axes: tuple[int, ...]  # how many axes the entries of each part after the first have
-    reduction: Reduction
+    entries: tuple[torch.Size, ...]  # of each part of the scores
     learns_scale: bool
-    transform: bool  # of torch.func
     found: _Found | None = None
     layout: Layout | None = None  # of the vertices, once they are known
 
     @property
     def parts(self) -> int:
         """How many tensors the scores are."""
-        return 1 + len(self.factor_axes)
+        return len(self.entries)
+
+    def gradients(
+        self,
+        grad: Tensor,
+        instances: int,
+        vertices: tuple[Vertices, ...],
+        drawn: Tensor | None,
+        epsilon: Tensor | None,
+        parts: Sequence[tuple[torch.Size, torch.dtype]],
+        scale_shape: torch.Size,
+    ) -> list[Tensor | None]:
+        """Equations 16 and 17: ``(y_ahead - y_behind) / width`` for each part, and times the noise for the scale.
+
+        ``grad`` is that of the loss of an instance, (B...), or of the mean over so many ``instances``, ().
+        """
+        dtype = torch.promote_types(grad.dtype, torch.float32)
+        count, inverse = max(1, instances * vertices[0].slots.shape[1]), 1 / self.width
+        # Where 1 / width overflows, what has no difference still has no gradient.
+        safe = epsilon is None and abs(inverse) <= torch.finfo(dtype).max
+        factor = grad.to(dtype) * (inverse / count if safe else 1 / count)
+        if epsilon is not None:
+            factor = factor / epsilon
+
+        def finished(total: Tensor, by: Tensor | None, to: torch.dtype) -> Tensor:
+            result = total if by is None else total * by
+            result = result if safe else torch.where(total == 0, 0.0, result * inverse)
+            return result if result.dtype == to else result.to(to)
+
+        per_entry = factor[(..., *[None] * self.structure.entry_dims)] if factor.dim() else factor
+        first = vertices[0]
+        gradients: list[Tensor | None] = [
+            None,
+            finished(first.difference(self.ends, parts[0][0], dtype), per_entry, parts[0][1]),
+        ]
+        if len(parts) == 1 and drawn is None:
+            return gradients
+        per_slot = factor.unsqueeze(-1)
+        # A factor, or the scale, may be shared by instances whose factors differ.
+        for v, (shape, kept) in zip(vertices[1:], parts[1:], strict=True):
+            gradients.append(finished(v.difference(self.ends, shape, dtype, (per_slot, per_slot)), None, kept))
+        if drawn is not None:
+            differs = first.select(self.ends[0]).unequal(first.select(self.ends[1]))
+            ahead, behind = drawn.to(dtype) * (differs * per_slot)
+            total = first.difference(self.ends, scale_shape, dtype, (ahead, behind))
+            gradients[0] = finished(total, None, parts[0][1])
+        return gradients
+
+    @property
+    def ends(self) -> tuple[int, int]:
+        """The steps between which the difference is formed."""
+        return (1, 2) if len(self.steps) == 3 else (1, 0)
+
+    def drawn(self, vertices: tuple[Vertices, ...], noise: Tensor | None) -> list[Tensor]:
+        """The noise where the solutions ahead and behind are not zero, (2, S, B..., K), if the scale learns from it."""
+        if not self.learns_scale or noise is None:
+            return []
+        return [torch.stack([vertices[0].select(end).at(noise) for end in self.ends])]
 
 
 class _Direct(torch.autograd.Function):
-    """The mean over samples of ``<cost, y>``, with equations 16 and 17 as gradients, where y_eps and y differ.
+    """The mean over samples and instances of ``<cost, y>``, with the rule's gradients."""
 
-    Tensors: scale, with as many axes as the scores, and noise (S, B..., *E), or None; the cost; epsilon (B...), or None
-    where it is part of the steps; then the parts of the scores, and the data of the structure.
+    @staticmethod
+    def forward(
+        ctx: Any,
+        rule: _Rule,
+        found: _Found,
+        reduction: Reduction,
+        scale: Tensor | None,
+        noise: Tensor | None,
+        epsilon: Tensor | None,
+        *parts: Tensor,
+    ) -> Tensor:
+        # What is kept is neither input nor output, so that no reference closes a circle.
+        ctx.vertices, ctx.drawn = found.vertices, rule.drawn(found.vertices, noise)
+        ctx.rule, ctx.reduction, ctx.epsilon = rule, reduction, epsilon
+        ctx.parts = [(part.shape, part.dtype) for part in parts]
+        ctx.scale_shape = None if scale is None else scale.shape
+        return reduce(found.loss, reduction)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
+        vertices = ctx.vertices
+        instances = math.prod(vertices[0].slots.shape[2:-1]) if ctx.reduction == "mean" else 1
+        drawn = ctx.drawn[0] if ctx.drawn else None
+        gradients = ctx.rule.gradients(grads[0], instances, vertices, drawn, ctx.epsilon, ctx.parts, ctx.scale_shape)
+        to_scale, *to_parts = once((), gradients)
+        return None, None, None, to_scale, None, None, *to_parts
+
+
+class _DirectInTransform(torch.autograd.Function):
+    """``_Direct`` for ``torch.func``, which must see all that is solved for as tensors: (B...) and the vertices.
+
+    Tensors: scale, with as many axes as the scores, and noise (S, B..., *E), or None; the cost; epsilon (B...), or None;
+    then the parts of the scores, and the data of the structure. Slower: autograd inspects the signature at every call.
     """
 
     @staticmethod
@@ -84,72 +170,42 @@ class _Direct(torch.autograd.Function):
         epsilon: Tensor | None,
         *tensors: Tensor,
     ) -> tuple[Tensor, ...]:
-        loss, vertices = rule.found or _solve(rule, scale, noise, cost, epsilon, tensors)
+        loss, vertices = _solve(rule, scale, noise, cost, epsilon, tensors)
         rule.layout = Layout.of(vertices)
-        drawn = [vertices[0].at(noise)] if rule.learns_scale and noise is not None else []
-        return reduce(loss, rule.reduction), *pack(vertices), *drawn
+        return loss, *pack(vertices), *rule.drawn(vertices, noise)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-        ctx.rule, scale, _, _, epsilon, *tensors = inputs
+        ctx.rule, scale, noise, _, epsilon, *tensors = inputs
         ctx.parts = [(part.shape, part.dtype) for part in tensors[: ctx.rule.parts]]
         ctx.scale_shape = None if scale is None else scale.shape
-        ctx.data = len(tensors) - ctx.rule.parts
-        ctx.has_epsilon = epsilon is not None
-        # A transform differentiates whatever depends on these, so a second derivative meets them.
-        inputs = [tensor for tensor in (scale, *tensors) if tensor is not None and tensor.is_floating_point()]
-        ctx.saved_inputs = len(inputs) if ctx.rule.transform else 0
-        ctx.save_for_backward(*inputs[: ctx.saved_inputs], *output[1:], *([] if epsilon is None else [epsilon]))
+        ctx.data, ctx.has_noise, ctx.has_epsilon = len(tensors) - ctx.rule.parts, noise is not None, epsilon is not None
+        # A second derivative, which must raise, meets what the gradient depends on.
+        depends = [tensor for tensor in (scale, *tensors) if tensor is not None and tensor.is_floating_point()]
+        ctx.depends = len(depends)
+        ctx.save_for_backward(*depends, *output[1:], *([] if epsilon is None else [epsilon]))
         ctx.mark_non_differentiable(*output[1:])
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, *grads: Any) -> tuple[Any, ...]:
         rule, saved = ctx.rule, list(ctx.saved_tensors)
-        inputs, saved = saved[: ctx.saved_inputs], saved[ctx.saved_inputs :]
+        depends, saved = saved[: ctx.depends], saved[ctx.depends :]
         epsilon = saved.pop() if ctx.has_epsilon else None
-        drawn = saved.pop() if rule.learns_scale and ctx.scale_shape is not None else None
-        vertices = rule.layout.unpack(saved)
-        behind = 2 if len(rule.steps) == 3 else 0
-        samples, *batch = vertices[0].slots.shape[1:-1]
-        count = samples * (math.prod(batch) if rule.reduction == "mean" else 1)
-        dtype = torch.promote_types(grad.dtype, torch.float32)
-        factor = grad.to(dtype) / max(1, count)
-
-        def divided(total: Tensor, to: torch.dtype) -> Tensor:
-            """By the width; zero stays zero even where 1 / width overflows."""
-            inverse = 1 / rule.width
-            if abs(inverse) > torch.finfo(dtype).max:
-                return torch.where(total == 0, 0.0, total * inverse).to(to)
-            return (total * inverse).to(to)
-
-        if epsilon is not None:
-            factor = factor / epsilon
-        to_parts = []
-        for index, (shape, part_dtype) in enumerate(ctx.parts):
-            v = vertices[index]
-            difference = v.select(1).minus(v.select(behind), dtype)
-            if index == 0:  # whole numbers add up exactly
-                total = difference.sum_to(shape, dtype)
-                each = factor[(..., *[None] * rule.structure.entry_dims)] if factor.dim() else factor
-                total = total * each if epsilon is None else torch.where(total == 0, 0.0, total * each)
-            else:
-                total = difference.scaled(factor).sum_to(shape, dtype)
-            to_parts.append(divided(total, part_dtype))
-        to_scale = None
-        if drawn is not None:
-            v = vertices[0]
-            difference = v.select(1).minus(v.select(behind), dtype, (drawn[1], drawn[behind]))
-            to_scale = divided(difference.scaled(factor).sum_to(ctx.scale_shape, dtype), ctx.parts[0][1])
-        to_scale, *to_parts = once(inputs, [to_scale, *to_parts])
+        drawn = saved.pop() if rule.learns_scale and ctx.has_noise else None
+        gradients = rule.gradients(grads[0], 1, rule.layout.unpack(saved), drawn, epsilon, ctx.parts, ctx.scale_shape)
+        to_scale, *to_parts = once(depends, gradients)
         return None, to_scale, None, None, None, *to_parts, *[None] * ctx.data
 
     @staticmethod
-    def vmap(info: Any, in_dims: tuple[Any, ...], rule: _Rule, *inputs: Any) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
+    def vmap(
+        info: Any, in_dims: tuple[Any, ...], rule: _Rule, *inputs: Any
+    ) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
         # A structure takes any number of batch axes, so vmap's is one more: before the batch, after the samples.
         # What vmap does not map needs no axis: everything broadcasts from the right.
         scale, noise, cost, epsilon, first, *rest = inputs
         dims = in_dims[1:]
         axes = first.dim() - (dims[4] is not None)  # of the scores of one instance of vmap
+        batch = axes - rule.structure.entry_dims
 
         def lead(tensor: Tensor | None, dim: int | None, wanted: int) -> Tensor | None:
             if tensor is None or dim is None:
@@ -157,28 +213,18 @@ class _Direct(torch.autograd.Function):
             tensor = tensor.movedim(dim, 0)
             return tensor.reshape(len(tensor), *[1] * (wanted + 1 - tensor.dim()), *tensor.shape[1:])
 
-        batch = axes - rule.structure.entry_dims
-        first = first.unsqueeze(0).expand(info.batch_size, *first.shape) if dims[4] is None else first.movedim(dims[4], 0)
+        if dims[4] is None:
+            first = first.unsqueeze(0).expand(info.batch_size, *first.shape)
+        else:
+            first = first.movedim(dims[4], 0)
         if noise is not None:
             noise = noise.unsqueeze(1) if dims[1] is None else noise.movedim(dims[1], 1)
-        own = [*rule.factor_axes, *rule.structure.tensor_dims()]
+        own = [*map(len, rule.entries[1:]), *rule.structure.tensor_dims()]
         rest = [lead(tensor, dim, batch + entries) for tensor, dim, entries in zip(rest, dims[5:], own, strict=True)]
-        output = _Direct.apply(
-            rule, lead(scale, dims[0], axes), noise, lead(cost, dims[2], axes), lead(epsilon, dims[3], batch), first, *rest
-        )
+        scale, cost, epsilon = lead(scale, dims[0], axes), lead(cost, dims[2], axes), lead(epsilon, dims[3], batch)
+        output = _DirectInTransform.apply(rule, scale, noise, cost, epsilon, first, *rest)
+        # Steps and samples lead the vertices; ends and samples lead the noise at them.
         return output, (0, *[2] * (len(output) - 1))
-
-
-class _Eager(torch.autograd.Function):
-    """``_Direct`` outside of transforms, where autograd need not inspect signatures: a third of the overhead."""
-
-    @staticmethod
-    def forward(ctx: Any, *inputs: Any) -> tuple[Tensor, ...]:
-        output = _Direct.forward(*inputs)
-        _Direct.setup_context(ctx, inputs, output)
-        return output
-
-    backward = _Direct.backward
 
 
 def _solve(
@@ -196,9 +242,14 @@ def _solve(
         structure = structure.with_tensors(tensors[rule.parts :])
     if epsilon is not None:
         along = cost * epsilon[(..., *[None] * structure.entry_dims)]
-    theta = _perturbed(first, scale, noise)
-    vertices = structure.vertices_along((theta, *factors), along, rule.steps)
-    return _Found(vertices[0].select(0).inner(cost).mean(0), vertices)
+    theta = (_perturbed(first, scale, noise), *factors)
+    vertices = structure.maximize(theta, rule.entries, along, rule.steps)
+    loss = _mean_over_samples(vertices[0].select(0).inner(cost))
+    return _Found(loss if loss.dtype == first.dtype else loss.to(first.dtype), vertices)
+
+
+def _mean_over_samples(loss: Tensor) -> Tensor:
+    return loss[0] if len(loss) == 1 else loss.mean(0)
 
 
 def _perturbed(scores: Tensor, scale: Tensor | None, noise: Tensor | None) -> Tensor:
@@ -212,7 +263,9 @@ class DirectOutput(NamedTuple):
     """Everything one evaluation of the rule gives."""
 
     loss: Tensor  # (B...) or (), differentiable
-    vertices: tuple[Vertices, ...]  # of each part, (T, S, B..., K): y, and where gradients were wanted those ahead and behind
+    vertices: tuple[
+        Vertices, ...
+    ]  # of each part, (T, S, B..., K): y, and where gradients were wanted those ahead and behind
 
     def informative(self) -> Tensor:
         """Whether some sample gives a difference, (B...)."""
@@ -221,7 +274,6 @@ class DirectOutput(NamedTuple):
         return first.select(min(1, steps - 1)).differs(first.select(2 if steps == 3 else 0)).any(0)
 
 
-@torch.compiler.disable
 def evaluate_direct(
     scores: Scores,
     cost: Cost,
@@ -241,13 +293,9 @@ def evaluate_direct(
     check_reduction(reduction)
     if sides not in ("one", "both"):
         raise ValueError(f"sides is {sides!r}, expected 'one' (the paper's rule) or 'both' (central difference)")
-    parts = as_parts(scores)
-    batch = structure.batch_shape(parts)
-    structure = structure.for_batch(len(batch))
-    first = parts[0]
-    if first.dim() - structure.entry_dims != len(batch):  # a factor has batch axes that the first part lacks
-        first = first.expand(*batch, *first.shape[first.dim() - structure.entry_dims :])
-        parts = (first, *parts[1:])
+    parts = structure.expanded(as_parts(scores))
+    entries, batch = structure.fit(parts)
+    structure, first = structure.for_batch(len(batch)), parts[0]
     each: Tensor | None = None
     if isinstance(epsilon, Tensor) and epsilon.dim():
         each, step = epsilon.detach().to(first), 1.0
@@ -260,24 +308,26 @@ def evaluate_direct(
     learns_scale = sigma is not None and (sigma.requires_grad or transform)
     if not transform and not (torch.is_grad_enabled() and (learns_scale or any(part.requires_grad for part in parts))):
         steps = (0.0,)
-    rule = _Rule(structure, steps, width, (), "none" if transform else reduction, learns_scale, transform)
-    if len(parts) > 1:
-        rule.factor_axes = tuple(len(entries) for entries in structure._part_entries(parts)[1:])
+    rule = _Rule(structure, steps, width, entries, learns_scale)
     if isinstance(cost, Tensor):
-        coefficients = fit_cost(cost, first)
         if augmented is not None:
-            raise ValueError("augmented goes with a cost that is a function; coefficients need no maximiser of their own")
+            raise ValueError(
+                "augmented goes with a cost that is a function; coefficients need no maximiser of their own"
+            )
+        coefficients = fit_cost(cost, first)
+        if transform:
+            inputs = (rule, sigma, gamma, coefficients, each, *parts, *structure.tensors())
+            loss, *tensors = _DirectInTransform.apply(*inputs)
+            assert rule.layout is not None
+            return DirectOutput(reduce(loss, reduction), rule.layout.unpack(tensors))
+        with torch.no_grad():
+            found = _solve(rule, sigma, gamma, coefficients, each, parts)
     else:
-        rule.found = _solve_task(rule, sigma, gamma, cost, augmented, each, parts, batch)
-        coefficients = first.new_zeros(())
-    inputs = (rule, sigma, gamma, coefficients, each, *parts)
+        found = _solve_task(rule, sigma, gamma, cost, augmented, each, parts, batch)
     if len(steps) == 1:
-        found = rule.found or _solve(rule, sigma, gamma, coefficients, each, parts)
         return DirectOutput(reduce(found.loss, reduction), found.vertices)
-    loss, *tensors = _Direct.apply(*inputs, *structure.tensors()) if transform else _Eager.apply(*inputs)
-    assert rule.layout is not None
-    vertices = rule.layout.unpack(tensors)
-    return DirectOutput(reduce(loss, reduction) if transform else loss, vertices)
+    loss = _Direct.apply(rule, found, reduction, sigma, gamma, each, *parts)
+    return DirectOutput(loss, found.vertices)
 
 
 def _scale_and_noise(
@@ -320,7 +370,9 @@ def _solve_task(
     if not callable(cost):
         raise TypeError(f"cost is {type(cost).__name__}, expected a tensor, or a function of the structure")
     if inside_transform():
-        raise ValueError("a cost that is a function cannot be used inside torch.func; give its coefficients as a tensor")
+        raise ValueError(
+            "a cost that is a function cannot be used inside torch.func; give its coefficients as a tensor"
+        )
     with torch.no_grad():
         theta = (_perturbed(parts[0], scale, noise), *parts[1:])
         y = rule.structure.vertices_along(theta, None, (0.0,))
@@ -330,9 +382,7 @@ def _solve_task(
             return _Found(loss.mean(0), y)
         if augmented is not None:
             steps = [step if epsilon is None else step * epsilon for step in rule.steps[1:]]
-            return _Found(
-                loss.mean(0), augmented_vertices(augmented, cost, rule.structure, theta, steps, dense, loss)
-            )
+            return _Found(loss.mean(0), augmented_vertices(augmented, cost, rule.structure, theta, steps, dense, loss))
         if gradient is None:
             if not dense.numel():
                 gradient = torch.zeros_like(dense)
@@ -345,6 +395,9 @@ def _solve_task(
         if epsilon is not None:
             gradient = gradient * epsilon[(..., *[None] * rule.structure.entry_dims)]
         return _Found(loss.mean(0), rule.structure.vertices_along(theta, gradient, rule.steps))
+
+
+_evaluate_uncompiled = torch.compiler.disable(evaluate_direct)
 
 
 @overload
@@ -430,7 +483,8 @@ def direct_loss(
         >>> loss.item(), scores.grad
         (1.0, tensor([[ 0.0000,  0.5000, -0.5000]]))
     """
-    output = evaluate_direct(
+    evaluate = _evaluate_uncompiled if torch.compiler.is_compiling() else evaluate_direct
+    output = evaluate(
         scores,
         cost,
         structure,
@@ -443,4 +497,8 @@ def direct_loss(
         generator=generator,
         reduction=reduction,
     )
-    return (output.loss, output.vertices[0].select(0).dense(as_parts(scores)[0].dtype)) if return_structure else output.loss
+    return (
+        (output.loss, output.vertices[0].select(0).dense(as_parts(scores)[0].dtype))
+        if return_structure
+        else output.loss
+    )

@@ -8,10 +8,9 @@ import torch
 from torch import Tensor, nn
 
 
-
 def check_epsilon(epsilon: Any) -> float:
     """``epsilon`` as a float. Raise unless it is a step to take."""
-    if not isinstance(epsilon, Real) and not (isinstance(epsilon, Tensor) and epsilon.dim() == 0):
+    if not isinstance(epsilon, float | Real) and not (isinstance(epsilon, Tensor) and epsilon.dim() == 0):
         raise TypeError(f"epsilon is {type(epsilon).__name__}, expected a number, or a tensor of one for each instance")
     value = float(epsilon)
     if value == 0 or not math.isfinite(value):
@@ -79,9 +78,7 @@ class AdaptiveEpsilon(nn.Module):
 
     def update(self, difference: bool | Tensor, positive_loss: bool | Tensor) -> None:
         """Tell the rule whether the last step gave any difference, and whether any loss was left to lower."""
-        difference, positive = (
-            torch.as_tensor(fact, device=self.value.device) for fact in (difference, positive_loss)
-        )
+        difference, positive = (torch.as_tensor(fact, device=self.value.device) for fact in (difference, positive_loss))
         grown = (self.value * self.growth).clamp(-self.limit, self.limit)
         kept = torch.full_like(self.value, self.start) if self.reset else self.value
         self.value.copy_(torch.where(difference, kept, torch.where(positive, grown, self.value)))

@@ -54,7 +54,9 @@ def augmented_vertices(
             answer = augmented((one, *factors) if factors else one, step)
             if not isinstance(answer, Tensor) or answer.shape != one.shape:
                 got = f"shape {tuple(answer.shape)}" if isinstance(answer, Tensor) else type(answer).__name__
-                raise ValueError(f"augmented returned {got}, expected a structure for each instance, {tuple(one.shape)}")
+                raise ValueError(
+                    f"augmented returned {got}, expected a structure for each instance, {tuple(one.shape)}"
+                )
             each.append(answer.detach().to(y))
         answers.append(torch.stack(each))
     stacked = torch.stack(answers)

@@ -16,6 +16,8 @@ from directloss.transforms import inside_transform
 # Sums along augmenting paths must not overflow float64.
 LARGEST_SCORE = 1e150
 MOST_STRUCTURES = 1_000_000
+_WIDE = (torch.float32, torch.float64)
+_SAFE = torch.finfo(torch.float32).max / 4
 
 
 class Structure(ABC):
@@ -79,7 +81,7 @@ class Structure(ABC):
 
         Of scores in parts it is the first part of the structure; with ``parts=True`` all of them.
         """
-        given = as_parts(scores)
+        given = self.expanded(as_parts(scores))
         vertices = self.vertices_along(given, None, (0.0,))
         dense = tuple(v.select(0).dense(part.dtype) for v, part in zip(vertices, given, strict=True))
         return dense if parts else dense[0]
@@ -89,41 +91,59 @@ class Structure(ABC):
 
         ``cost`` broadcasts to the first part of the scores. Each solve may start from the one before.
         """
-        given = as_parts(scores)
+        given = self.expanded(as_parts(scores))
         (cost,) = as_parts(cost, "cost")
         return self.vertices_along(given, cost, steps)[0].dense(given[0].dtype)
 
-    @torch.no_grad()
     def vertices_along(
         self, parts: tuple[Tensor, ...], cost: Tensor | None, steps: Sequence[float]
     ) -> tuple[Vertices, ...]:
-        """``solve_along`` in the compact form that rules work with: ``Vertices`` (T, ...) for each part.
-
-        Every public solve comes through here: this is where scores and costs are checked, once.
-        """
-        entries = self._part_entries(parts)
-        batch = self._batch(parts, entries)
+        """``solve_along`` in the compact form that rules work with: ``Vertices`` (T, ...) for each part."""
+        entries, batch = self.fit(parts)
         if len(steps) == 0 or not all(math.isfinite(step) for step in steps):
             raise ValueError(f"steps are {steps!r}; expected one finite number or more")
-        reach = max(_largest(part, "scores") for part in parts)
-        dtype = torch.promote_types(parts[0].dtype, torch.float32)  # sums in half precision would tie
-        if cost is None:
-            cost = parts[0]
-        else:
+        if cost is not None:
             check_cost(cost, parts[0])
-            reach += max(abs(step) for step in steps) * _largest(cost, "cost")
-            dtype = torch.promote_types(dtype, cost.dtype)
-        if reach > LARGEST_SCORE:
-            raise ValueError(f"scores + step * cost exceed {LARGEST_SCORE:g}, up to {reach:g}; scale them down")
-        if reach > torch.finfo(dtype).max / 4:  # in float32 the largest sums would overflow
+        with torch.no_grad():
+            return self.for_batch(len(batch)).maximize(parts, entries, cost, steps)
+
+    def fit(self, parts: tuple[Tensor, ...]) -> tuple[tuple[torch.Size, ...], torch.Size]:
+        """The entries of each part, and the batch axes; raise ValueError unless scores and data fit together."""
+        entries = self._part_entries(parts)
+        return entries, self._batch(parts, entries)
+
+    def maximize(
+        self,
+        parts: tuple[Tensor, ...],
+        entries: tuple[torch.Size, ...],
+        cost: Tensor | None,
+        steps: Sequence[float],
+    ) -> tuple[Vertices, ...]:
+        """``vertices_along`` for shapes that are checked, where no gradient is recorded.
+
+        Every solve comes through here: this is where the values of scores and costs are checked, once.
+        """
+        first = parts[0]
+        reach = _largest(first, "scores")
+        for factor in parts[1:]:
+            reach = max(reach, _largest(factor, "scores"))
+        dtype = first.dtype if first.dtype in _WIDE else torch.float32  # sums in half precision would tie
+        if cost is None:
+            cost = first
+        else:
+            reach += max(map(abs, steps)) * _largest(cost, "cost")
+            if cost.dtype != dtype:
+                dtype = torch.promote_types(dtype, cost.dtype)
+        if reach > _SAFE:  # in float32 the largest sums would overflow
             dtype = torch.float64
-        parts = tuple(part.to(dtype) for part in parts)
-        if parts[0].shape[: len(batch)] != batch:
-            parts = (parts[0].expand(*batch, *entries[0]), *parts[1:])
-        if not parts[0].numel():
-            return tuple(Vertices.empty((len(steps), *batch), own, parts[0].device) for own in entries)
-        cost = cost.to(dtype)
-        vertices = self.for_batch(len(batch))._maximize_along(parts, cost, steps)
+            if reach > LARGEST_SCORE:
+                raise ValueError(f"scores + step * cost exceed {LARGEST_SCORE:g}, up to {reach:g}; scale them down")
+        if not first.numel():
+            batch = first.shape[: first.dim() - self.entry_dims]
+            return tuple(Vertices.empty((len(steps), *batch), own, first.device) for own in entries)
+        if any(part.dtype != dtype for part in (*parts, cost)):
+            parts, cost = tuple(part.to(dtype) for part in parts), cost.to(dtype)
+        vertices = self._maximize_along(parts, cost, steps)
         if not self.proven and len(steps) > 1:
             certify(self, parts, cost, steps, vertices)
         return vertices
@@ -136,11 +156,15 @@ class Structure(ABC):
 
     def enumerate(self, scores: Scores, parts: bool = False) -> Tensor | tuple[Tensor, ...]:
         """Every structure of one small instance, scores (*E): (N, *E). With ``parts=True``, all parts of each."""
-        given = self._one_instance(scores)
-        self.check_count(given)
-        vertices = self._enumerate(given)
-        dense = tuple(v.dense(part.dtype) for v, part in zip(vertices, given, strict=True))
+        given = as_parts(scores)
+        dense = tuple(v.dense(part.dtype) for v, part in zip(self.enumerated(given), given, strict=True))
         return dense if parts else dense[0]
+
+    def enumerated(self, parts: tuple[Tensor, ...]) -> tuple[Vertices, ...]:
+        """``enumerate`` in the compact form: ``Vertices`` (N, ...) for each part."""
+        given = self._one_instance(parts)
+        self.check_count(given)
+        return self._enumerate(given)
 
     def count(self, scores: Scores) -> int:
         """How many structures there are for one instance, scores (*E)."""
@@ -160,8 +184,14 @@ class Structure(ABC):
 
     def batch_shape(self, scores: Scores) -> torch.Size:
         """The axes of scores before the entries."""
-        parts = as_parts(scores)
-        return self._batch(parts, self._part_entries(parts))
+        return self.fit(as_parts(scores))[1]
+
+    def expanded(self, parts: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """The parts, the first with all batch axes that any of them has."""
+        if len(parts) == 1:
+            return parts
+        entries, batch = self.fit(parts)
+        return parts[0].expand(*batch, *entries[0]), *parts[1:]
 
     def for_batch(self, batch_dims: int) -> "Structure":
         """This structure for scores with so many batch axes, before samples and steps come to lead them."""
@@ -201,7 +231,7 @@ class Structure(ABC):
 
     def _one_instance(self, scores: Scores) -> tuple[Tensor, ...]:
         parts = as_parts(scores)
-        batch = self._batch(parts, self._part_entries(parts))
+        batch = self.fit(parts)[1]
         if batch:
             raise ValueError(
                 f"scores have shape {tuple(parts[0].shape)}: {len(batch)} axes before the entries of {self!r}; "
@@ -222,7 +252,8 @@ class Structure(ABC):
         batch = parts[0].shape[: parts[0].dim() - self.entry_dims]
         for part, own in zip(parts[1:], entries[1:], strict=True):
             batch = torch.broadcast_shapes(batch, part.shape[: max(0, part.dim() - len(own))])
-        self._check_data(batch)
+        if self.data or self.tensors():
+            self._check_data(batch)
         return batch
 
     def _check_data(self, batch: torch.Size) -> None:

@@ -54,7 +54,9 @@ def certify(
         f"{own.flatten()[where].item():.6g}, but another of its answers {own.flatten()[where].item() + short.flatten()[where].item():.6g}"
     )
     if structure.exact:
-        hint = "it seems to minimise: pass minimize=True to dl.custom" if over.all() else "is it a heuristic? exact=False"
+        hint = (
+            "it seems to minimise: pass minimize=True to dl.custom" if over.all() else "is it a heuristic? exact=False"
+        )
         raise WrongMaximizerError(f"{message} ({hint}; dl.check_structure tries more)")
     warnings.warn(message, stacklevel=2)
 

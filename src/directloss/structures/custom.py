@@ -120,10 +120,20 @@ class Custom(Structure):
             else:
                 found = self.workers.map(instances)
             y = torch.stack([self._checked(one, flat.shape[1:]) for one in found]).reshape(scores.shape)
-        return (Vertices.of_dense(y.to(scores), self.entry_dims),)
+        y = y.detach().to(scores)
+        # A sum that overflows says nothing yet.
+        if not torch.isfinite(y.sum()) and (bad := int((~torch.isfinite(y)).sum())):
+            raise ValueError(
+                f"{self._name} returned {bad} NaN or infinite entries of {y.numel()}; a structure is a finite tensor"
+            )
+        return (Vertices.of_dense(y, self.entry_dims),)
+
+    @property
+    def _name(self) -> str:
+        return getattr(self.function, "__name__", "the custom maximiser")
 
     def _checked(self, y: Any, shape: torch.Size) -> Tensor:
-        name = getattr(self.function, "__name__", "the custom maximiser")
+        name = self._name
         if not isinstance(y, Tensor):
             raise TypeError(f"{name} returned {type(y).__name__}, expected a torch.Tensor shaped like its scores")
         if y.shape != shape:
