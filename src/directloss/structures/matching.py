@@ -78,7 +78,7 @@ class Matching(Structure):
 
     def _columns_along(self, scores: Tensor, cost: Tensor, steps: Sequence[float]) -> Tensor:
         """Each row's column, (len(steps), ..., n), for scores with no more rows than columns."""
-        from directloss.structures.assignment import assign
+        from directloss.structures.kernels.assignment import assign
 
         if self.forbidden is not None and not broadcasts(self.forbidden.shape, scores.shape):
             raise ValueError(
@@ -93,10 +93,11 @@ class Matching(Structure):
         if self.forbidden is not None:
             forbidden = _periodic(self.forbidden, scores.shape)
         columns = np.empty((len(steps), *batch.shape[:2]), np.int64)
+        stop = np.zeros(1, np.int64)
         at = np.asarray([steps[step] for step in order], np.float64)
 
         def work(first: int, last: int) -> int:
-            return int(assign(batch, price, forbidden, at, columns, first, last))
+            return int(assign(batch, price, forbidden, at, columns, first, last, stop))
 
         infeasible = max(threads.split(work, len(batch), least=_LEAST_WORK // batch[0].size))
         if infeasible >= 0:
