@@ -21,9 +21,11 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
+
+from directloss.compiling import kernel, part
 
 LANES = 4
 # A column's code is its index, plus TAKEN when a row holds it: the smallest code among ties is a free column.
@@ -31,7 +33,7 @@ TAKEN = 1 << 40
 NONE = 1 << 41
 PATIENCE = 4
 # Where the row potentials of a first reduction come from, in the order of trying.
-PLAIN, SMOOTH, EXACT, ROW_MINIMA = range(4)
+PLAIN, SMOOTH, EXACT, ROW_MINIMA, ALL_TRIED = range(5)
 
 _F64, _I64, _I32 = ir.DoubleType(), ir.IntType(64), ir.IntType(32)
 _FLOATS, _INTS = ir.VectorType(_F64, LANES), ir.VectorType(_I64, LANES)
@@ -113,12 +115,8 @@ _scan_first = _relaxation(compare=False, argmin=True)
 _scan_next = _relaxation(compare=True, argmin=True)
 _lower = _relaxation(compare=True, argmin=False)
 
-# Inlined, because passing an array to a compiled function costs two atomic operations, more than a small row's scan.
-_inline = njit(nogil=True, inline="always")
-_compile = njit(nogil=True)
 
-
-@_inline
+@part()
 def _load(c, scores, cost, instance, step):
     """Write the costs of one instance; padding columns stay infinite."""
     n, m = scores.shape[1:]
@@ -128,7 +126,7 @@ def _load(c, scores, cost, instance, step):
             c[i, j] = -(np.float64(scores[instance, i, j]) + step * np.float64(cost[period, i, j]))
 
 
-@_inline
+@part()
 def _forbid(c, forbidden, instance):
     n, m = forbidden.shape[1:]
     period = instance % forbidden.shape[0]
@@ -138,10 +136,10 @@ def _forbid(c, forbidden, instance):
                 c[i, j] = np.inf
 
 
-@_inline
+@part()
 def _reduce_columns(c, u, v, zero, holder, column_of, m):
     """Set v_j = min_i (c_ij - u_i), give rows columns they attain (tight pairs), and count the rows left without."""
-    n, width = u.shape[0], v.shape[0]
+    n, width = c.shape
     for j in range(width):
         v[j] = np.inf
     for i in range(n):
@@ -157,36 +155,15 @@ def _reduce_columns(c, u, v, zero, holder, column_of, m):
     return free
 
 
-@_compile
-def _sort(x, order):
-    """Write the indices that sort ``x``, by Shell's method: numba's own argsort takes a second to compile."""
-    n = x.shape[0]
-    gap = 1
-    while gap < n // 3:
-        gap = 3 * gap + 1
-    for k in range(n):
-        order[k] = k
-    while gap > 0:
-        for k in range(gap, n):
-            index = order[k]
-            at = k
-            while at >= gap and x[order[at - gap]] > x[index]:
-                order[at] = order[at - gap]
-                at -= gap
-            order[at] = index
-        gap //= 3
-
-
-@_compile
+@part()
 def _normalize(x):
     """Subtract the mean and scale to a largest magnitude of one, so that products cannot overflow; return that."""
-    total = 0.0
+    mean = 0.0
     for k in range(x.shape[0]):
-        total += x[k]
-    total /= x.shape[0]
+        mean += x[k] / x.shape[0]
     top = 0.0
     for k in range(x.shape[0]):
-        x[k] -= total
+        x[k] -= mean
         top = max(top, abs(x[k]))
     if top > 0.0:
         for k in range(x.shape[0]):
@@ -194,85 +171,104 @@ def _normalize(x):
     return top
 
 
-@njit(nogil=True, fastmath={"reassoc", "contract"})
-def _rank_one(c, row, column, a, b):
-    """Fit ``c_ij = row_i + column_j + a_i b_j`` by one round of the power method."""
-    n, m = a.shape[0], b.shape[0]
-    for j in range(m):
+@part(fastmath={"reassoc", "contract"})
+def _rank_one(c, fit):
+    """Fit ``c_ij = row_i + column_j + a_i b_j`` by one round of the power method; ``fit`` holds the four."""
+    n = fit.shape[1]
+    row, column, a, b = fit[0], fit[1], fit[2], fit[3]
+    for j in range(n):
         b[j] = c[0, j] - c[n - 1, j]
-    _normalize(b)
     for last in (False, True):
+        _normalize(b)
+        mean = 0.0
         for i in range(n):
             dot, total = 0.0, 0.0
-            for j in range(m):
+            for j in range(n):
                 dot += c[i, j] * b[j]
                 total += c[i, j]
             a[i] = dot
-            row[i] = total / m
+            row[i] = total / n
+            mean += row[i] / n
         size = _normalize(a)
         if last:
             norm = 0.0
-            for j in range(m):
+            for j in range(n):
                 norm += b[j] * b[j]
-            if norm > 0.0:
-                for j in range(m):
-                    b[j] *= size / norm
+            for j in range(n):
+                b[j] *= size / norm if norm > 0.0 else 0.0
+                row[j] -= mean
         else:
-            for j in range(m):
-                b[j] = 0.0
-                column[j] = 0.0
+            for j in range(n):
+                b[j] = column[j] = 0.0
+            part = 1.0 / n
             for i in range(n):
-                for j in range(m):
+                for j in range(n):
                     b[j] += a[i] * c[i, j]
-                    column[j] += c[i, j] / n
-            _normalize(b)
-    mean = 0.0
-    for i in range(n):
-        mean += row[i] / n
-    for i in range(n):
-        row[i] -= mean
+                    column[j] += part * c[i, j]
 
 
-@_compile
-def _monotone_rows(c, row, column, a, b, rows, columns, smooth, u):
-    """Row potentials that are optimal if matching rising ``a`` (``rows``) with falling ``b`` (``columns``) is.
+@part()
+def _sort(fit, order):
+    """Write the indices that sort a and b of the fit (Shell's method: numba's argsort takes a second to compile)."""
+    n = order.shape[1]
+    for which in range(2):
+        for k in range(n):
+            order[which, k] = k
+        gap = 1
+        while gap < n // 3:
+            gap = 3 * gap + 1
+        while gap > 0:
+            for k in range(gap, n):
+                index = order[which, k]
+                at = k
+                while at >= gap and fit[2 + which, order[which, at - gap]] > fit[2 + which, index]:
+                    order[which, at] = order[which, at - gap]
+                    at -= gap
+                order[which, at] = index
+            gap //= 3
+
+
+@part()
+def _monotone_rows(c, fit, order, smooth, u):
+    """Row potentials that are optimal if matching rows of rising a with columns of falling b is.
 
     Neighbours in that order bound each step of the column potentials from both sides; the middle is taken. ``smooth``
     reads the bounds from the rank-one fit (good under noise), otherwise from the matrix itself (good without).
     """
-    n = u.shape[0]
-    if smooth:
-        _rank_one(c, row, column, a, b)
-        _sort(a, rows)
-        _sort(b, columns)
+    n = order.shape[1]
     potential = 0.0
-    i = j = above = before = 0
+    above = before = 0
     for q in range(n):
-        above, before = i, j
-        i, j = rows[q], columns[n - 1 - q]
-        if smooth:
-            if q > 0:
-                potential += column[j] - column[before] + 0.5 * (a[above] + a[i]) * (b[j] - b[before])
-            u[i] = row[i] + column[j] + a[i] * b[j] - potential
-        else:
-            if q > 0:
+        i, j = order[0, q], order[1, n - 1 - q]
+        if q > 0:
+            if smooth:
+                slope = 0.5 * (fit[2, above] + fit[2, i])
+                potential += fit[1, j] - fit[1, before] + slope * (fit[3, j] - fit[3, before])
+            else:
                 potential += 0.5 * (c[above, j] - c[above, before] + c[i, j] - c[i, before])
-            u[i] = c[i, j] - potential
+        u[i] = (fit[0, i] + fit[1, j] + fit[2, i] * fit[3, j] if smooth else c[i, j]) - potential
+        above, before = i, j
 
 
-@_compile
-def _row_minima(c, zero, key, pred, code, u):
-    """Row potentials of the other reduction, for rows of very different scale: the largest would hold every column."""
-    for i in range(u.shape[0]):
-        u[i] = key[_scan_first(c, zero, key, pred, code, 0.0, i) % TAKEN]
+@part()
+def _row_minima(c, v, column_of, key, pred, code, u, count):
+    """Set u_i = min_j (c_ij - v_j) for about ``count`` rows; say whether most free ones of them attain it twice."""
+    balance = 0
+    for i in range(0, c.shape[0], c.shape[0] // count):
+        u[i] = key[_scan_first(c, v, key, pred, code, 0.0, i) % TAKEN]
+        times = 0
+        for j in range(key.shape[0]):
+            times += key[j] == u[i]
+        if column_of[i] < 0:
+            balance += 1 if times > 1 else -1
+    return balance > 0
 
 
-@_inline
+@part()
 def _keep_tight(c, v, column_of, key, pred, code):
     """Drop the pairs that the potentials no longer support; count the rows that lose theirs."""
-    n = column_of.shape[0]
     free = 0
-    for i in range(n):
+    for i in range(c.shape[0]):
         best = _scan_first(c, v, key, pred, code, 0.0, i) % TAKEN
         j = column_of[i]
         if c[i, j] - v[j] > key[best]:
@@ -281,7 +277,7 @@ def _keep_tight(c, v, column_of, key, pred, code):
     return free
 
 
-@_inline
+@part()
 def _free_as_near(found, key, code):
     """The smallest code among the columns as near as the one found: a free column's, if one is among them."""
     low = key[found - TAKEN]
@@ -291,20 +287,17 @@ def _free_as_near(found, key, code):
     return found
 
 
-@_inline
+@part()
 def _augment(c, v, column_of, row_of, key, pred, code, open_v, scanned, distance, stop):
     """Give every free row a column along a shortest augmenting path; False where a row can have none."""
-    n, width = column_of.shape[0], v.shape[0]
     patience = PATIENCE
-    for start in range(n):
+    for start in range(c.shape[0]):
         if column_of[start] >= 0:
             continue
         if stop[0] != 0:
             return False
         found = _scan_first(c, v, key, pred, code, 0.0, start)
         if found >= TAKEN:
-            for j in range(width):
-                open_v[j] = v[j]
             count, stalls, low = 0, 0, -np.inf
             while found >= TAKEN:
                 if found == NONE:
@@ -327,7 +320,9 @@ def _augment(c, v, column_of, row_of, key, pred, code, open_v, scanned, distance
                 found = _scan_next(c, open_v, key, pred, code, low - (c[i, j] - v[j]), i)
             low = key[found]
             for k in range(count):
-                v[scanned[k]] += distance[k] - low
+                j = scanned[k]
+                v[j] += distance[k] - low
+                open_v[j] = v[j]
         j = found
         code[j] = TAKEN + j
         while True:
@@ -341,7 +336,7 @@ def _augment(c, v, column_of, row_of, key, pred, code, open_v, scanned, distance
     return True
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def assign(scores, cost, forbidden, steps, columns, first, last, stop):
     """Solve instances first..last of ``scores`` (B, n, m), n <= m, for every step; write each row's column.
 
@@ -351,18 +346,19 @@ def assign(scores, cost, forbidden, steps, columns, first, last, stop):
     n, m = scores.shape[1:]
     width = (m + LANES - 1) // LANES * LANES
     square, masked = n == m, forbidden.shape[0] > 0
-    c, v, trial_v, open_v, zero = np.empty((n, width)), np.empty(width), np.empty(width), np.empty(width), np.empty(width)
-    key, distance, u, row, column = np.empty(width), np.empty(width), np.empty(n), np.empty(n), np.empty(m)
-    a, b = np.empty(n), np.empty(m)
-    code, pred, holder = np.empty(width, np.int64), np.empty(width, np.int64), np.empty(width, np.int64)
-    row_of, scanned = np.empty(width, np.int64), np.empty(width, np.int64)
-    column_of, trial_column_of = np.empty(n, np.int64), np.empty(n, np.int64)
-    by_a, by_b = np.empty(n, np.int64), np.empty(m, np.int64)
+    c, floats, integers = np.empty((n, width)), np.empty((7, width)), np.empty((7, width), np.int64)
+    v, open_v, trial_v, zero, key, distance, u = (
+        floats[0], floats[1], floats[2], floats[3], floats[4], floats[5], floats[6],
+    )  # fmt: skip
+    code, pred, holder, row_of, scanned, column_of, trial_column_of = (
+        integers[0], integers[1], integers[2], integers[3], integers[4], integers[5], integers[6],
+    )  # fmt: skip
+    fit, order = np.empty((4, n)), np.empty((2, n), np.int64)
     for i in range(n):
         for j in range(m, width):
             c[i, j] = np.inf
     for j in range(width):
-        v[j] = zero[j] = 0.0
+        v[j] = open_v[j] = zero[j] = 0.0
         code[j] = j if j < m else NONE
         pred[j] = holder[j] = 0
     for instance in range(first, last):
@@ -383,19 +379,17 @@ def assign(scores, cost, forbidden, steps, columns, first, last, stop):
                     free = _keep_tight(c, v, column_of, key, pred, code)
                 # A random matrix leaves n / e rows free; more than that is worth another start.
                 enough = 0.4 * n
-                while free > enough and start <= ROW_MINIMA:
+                while free > enough and start < ALL_TRIED:
                     if start == PLAIN:
                         for i in range(n):
                             u[i] = 0.0
-                    elif n < 16:  # the others cost a small matrix more than they gain
-                        break
                     elif start == ROW_MINIMA:
-                        _row_minima(c, zero, key, pred, code, u)
-                    elif masked:
-                        start = ROW_MINIMA
-                        continue
+                        _row_minima(c, zero, column_of, key, pred, code, u, n)
                     else:
-                        _monotone_rows(c, row, column, a, b, by_a, by_b, start == SMOOTH, u)
+                        if start == SMOOTH:
+                            _rank_one(c, fit)
+                            _sort(fit, order)
+                        _monotone_rows(c, fit, order, start == SMOOTH, u)
                     left = _reduce_columns(c, u, trial_v, zero, holder, trial_column_of, m)
                     if left < free:
                         best_start = start
@@ -404,11 +398,18 @@ def assign(scores, cost, forbidden, steps, columns, first, last, stop):
                             v[j] = trial_v[j]
                         for i in range(n):
                             column_of[i] = trial_column_of[i]
-                    # The fit is there: its matrix bounds are worth a try where its own left few rows free, too.
-                    start += 1 if n >= 48 or start != SMOOTH else 2
+                    if n < 16:  # the others cost a small matrix more than they gain
+                        break
+                    # Where rows have several tight columns, taking a free one does more than potentials that break ties.
+                    if start == PLAIN and free > enough and _row_minima(c, v, column_of, key, pred, code, u, min(n, 8)):
+                        break
+                    start += 1
+                    if (masked and start < ROW_MINIMA) or (start == EXACT and n < 48):
+                        start = ROW_MINIMA
                     enough = (0.1 if start == EXACT else 0.4) * n
             for j in range(m):
                 code[j] = j
+                open_v[j] = v[j]
                 if v[j] == np.inf:
                     return instance
             for i in range(n):
