@@ -8,6 +8,7 @@ import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -59,7 +60,7 @@ def split(
     futures = []
     try:
         pool = _pool_of(threads)
-        futures = [pool.submit(work, *ends) for ends in zip(bounds[:-1], bounds[1:], strict=True)]
+        futures = [pool.submit(work, *ends) for ends in pairwise(bounds)]
         # With a timeout, because on Windows a wait without one cannot be interrupted.
         while wait(futures, timeout=0.2).not_done:
             pass

@@ -379,7 +379,7 @@ def assign(scores, cost, forbidden, steps, columns, first, last, stop):
                     free = _keep_tight(c, v, column_of, key, pred, code)
                 # A random matrix leaves n / e rows free; more than that is worth another start.
                 enough = 0.4 * n
-                while free > enough and start < ALL_TRIED:
+                while free > enough and start < ALL_TRIED and stop[0] == 0:
                     if start == PLAIN:
                         for i in range(n):
                             u[i] = 0.0
@@ -400,7 +400,7 @@ def assign(scores, cost, forbidden, steps, columns, first, last, stop):
                             column_of[i] = trial_column_of[i]
                     if n < 16:  # the others cost a small matrix more than they gain
                         break
-                    # Where rows have several tight columns, taking a free one does more than potentials that break ties.
+                    # Where rows have several tight columns each, potentials that break the ties only make it harder.
                     if start == PLAIN and free > enough and _row_minima(c, v, column_of, key, pred, code, u, min(n, 8)):
                         break
                     start += 1
@@ -417,9 +417,7 @@ def assign(scores, cost, forbidden, steps, columns, first, last, stop):
                 if j >= 0:
                     row_of[j] = i
                     code[j] = TAKEN + j
-            if free > 0 and not _augment(
-                c, v, column_of, row_of, key, pred, code, open_v, scanned, distance, stop
-            ):
+            if free > 0 and not _augment(c, v, column_of, row_of, key, pred, code, open_v, scanned, distance, stop):
                 return instance
             if stop[0] != 0:
                 return -1
