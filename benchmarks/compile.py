@@ -2,8 +2,8 @@
 
     python benchmarks/compile.py [--repeat 3]
 
-A fresh process imports directloss and torch, then times the first call of each kernel less its second; the first
-kernel also pays for numba's own start. The last line sums what the first block of the README needs: Gumbel noise
+A fresh process imports directloss and torch, then times the first call of each kernel less its second, by the wall and,
+in brackets, by the processor (the same on an idle machine); the first kernel also pays for numba's own start. The last line sums what the first block of the README needs: Gumbel noise
 and a matching of float32 scores.
 """
 
@@ -12,6 +12,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterable
 
 from directloss.experiments.summary import machine
 from directloss.runs import code_version
@@ -32,14 +33,14 @@ torch.zeros(3, requires_grad=True).sum().backward()
 for call in sys.argv[1:]:
     times = []
     for _ in range(2):
-        start = time.perf_counter()
+        wall, processor = time.perf_counter(), time.process_time()
         eval(call)
-        times.append(time.perf_counter() - start)
-    print(times[0] - times[1])
+        times.append((time.perf_counter() - wall, time.process_time() - processor))
+    print(times[0][0] - times[1][0], times[0][1] - times[1][1])
 """
 
 
-def compile_times() -> dict[str, float]:
+def compile_times() -> dict[str, tuple[float, ...]]:
     with tempfile.TemporaryDirectory() as cache:
         done = subprocess.run(
             [sys.executable, "-c", PROGRAM, *CALLS.values()],
@@ -48,7 +49,13 @@ def compile_times() -> dict[str, float]:
             text=True,
             check=True,
         )
-    return dict(zip(CALLS, map(float, done.stdout.split()), strict=True))
+    times = [tuple(map(float, line.split())) for line in done.stdout.splitlines()]
+    return dict(zip(CALLS, times, strict=True))
+
+
+def text(times: Iterable[tuple[float, ...]]) -> str:
+    wall, processor = map(sum, zip(*times, strict=True))
+    return f"{wall:6.2f} ({processor:.2f})"
 
 
 def main() -> None:
@@ -58,8 +65,8 @@ def main() -> None:
     print(f"commit {code_version()}, {machine()}; seconds, {options.repeat} runs")
     runs = [compile_times() for _ in range(options.repeat)]
     for name in CALLS:
-        print(f"{name:>30}", *(f"{run[name]:6.2f}" for run in runs))
-    print(f"{'first block of the README':>30}", *(f"{sum(run[name] for name in README):6.2f}" for run in runs))
+        print(f"{name:>30}", *(text([run[name]]) for run in runs))
+    print(f"{'first block of the README':>30}", *(text(run[name] for name in README) for run in runs))
 
 
 if __name__ == "__main__":

@@ -35,13 +35,13 @@ _COEFFICIENTS = tuple(
 )
 
 
-@part(inline="always")
+@part()
 def _round(a, b, c, d, low_key, high_key):
     p, q = _MULTIPLIERS[0] * a, _MULTIPLIERS[1] * c
     return (q >> _WORD) ^ b ^ low_key, q & _LOW, (p >> _WORD) ^ d ^ high_key, p & _LOW
 
 
-@part(inline="always")
+@part()
 def _philox(index, keys):
     """Four words of 32 random bits for one counter. Written out: LLVM vectorises only innermost loops."""
     a, b, c, d = index & _LOW, index >> _WORD, np.uint64(0), np.uint64(0)
@@ -57,7 +57,7 @@ def _philox(index, keys):
     return _round(a, b, c, d, keys[18], keys[19])
 
 
-@part(inline="always")
+@part()
 def _open_interval(word):
     """32 random bits to (k + 1/2) / 2^23, exact in float32."""
     return (np.float32(np.int32(word >> np.uint64(9))) + np.float32(0.5)) * np.float32(2.0**-23)
@@ -73,7 +73,7 @@ def _uniforms(one, two, three, four, first, keys):
         four[index] = _open_interval(d)
 
 
-@part(inline="always")
+@part()
 def _log(x):
     """Natural logarithm of a positive normal float32, to about one unit in the last place."""
     bits = np.float32(x).view(np.int32)
@@ -102,7 +102,7 @@ def _to_gumbel(out):
         out[index] = -_log(-_log(out[index])) - EULER_GAMMA
 
 
-@part(inline="always")
+@part()
 def _round_keys(key, step):
     low = ((key & _LOW) + np.uint64(step) * _KEY_STEPS[0]) & _LOW
     return low, ((key >> _WORD) + np.uint64(step) * _KEY_STEPS[1]) & _LOW
