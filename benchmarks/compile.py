@@ -2,9 +2,9 @@
 
     python benchmarks/compile.py [--repeat 3]
 
-A fresh process imports directloss and torch, then times the first call of each kernel less its second, by the wall and,
-in brackets, by the processor (the same on an idle machine); the first kernel also pays for numba's own start. The last line sums what the first block of the README needs: Gumbel noise
-and a matching of float32 scores.
+A fresh process imports directloss and torch, then times the first call of each kernel less its second, by the wall
+and, in brackets, by the processor (the same on an idle machine); the first kernel also pays for numba's own start. The
+last line sums what the first block of the README needs: Gumbel noise and a matching of float32 scores.
 """
 
 import argparse

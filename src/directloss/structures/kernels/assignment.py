@@ -1,7 +1,7 @@
 """Exact linear assignment for batches: the numba kernel behind :class:`Matching`.
 
 The method is the shortest augmenting path of Jonker and Volgenant in its Dijkstra form, in float64, minimising
-``c = -(scores + step * cost)``. Three facts make it fast:
+``c = -(scores + step * cost)``. Four facts make it fast:
 
 * Any column potentials ``v`` are dual feasible with ``u_i = min_j (c_ij - v_j)``, so a solve may start from whatever
   potentials are at hand and stays exact: only rows whose pair is not tight have to be augmented. Along the steps of
@@ -11,9 +11,14 @@ The method is the shortest augmenting path of Jonker and Volgenant in its Dijkst
   them first leaves few rows to augment (``_monotone_rows``).
 * The inner loop, a row's relaxation with its argmin, is written as vector instructions (``_relaxation``), because
   LLVM does not vectorise a floating-point argmin.
+* Among columns that are equally near a free one ends the search. The vectors do not look for it, because that would
+  make every scan slower; a search that stalls does (``_free_as_near``), which is enough where scores tie.
 
 Rows are never more than columns here; columns are padded to a multiple of the vector width with infinite costs.
 Forbidden entries are infinite costs as well.
+
+The file is long because a kernel and its parts must share one (see ``compiling``). Plain loops stand where numpy has a
+function (fill, copy, argsort), because numba compiles those for seconds.
 """
 
 from collections.abc import Callable
@@ -31,6 +36,8 @@ LANES = 4
 # A column's code is its index, plus TAKEN when a row holds it: the smallest code among ties is a free column.
 TAKEN = 1 << 40
 NONE = 1 << 41
+# After so many scans in a row at one distance a search looks for a free column there. Without ties it seldom comes to
+# that; once it has helped, ties are common, and it is done at each scan.
 PATIENCE = 4
 # Where the row potentials of a first reduction come from, in the order of trying.
 PLAIN, SMOOTH, EXACT, ROW_MINIMA, ALL_TRIED = range(5)
@@ -407,6 +414,8 @@ def assign(scores, cost, forbidden, steps, columns, first, last, stop):
                     if (masked and start < ROW_MINIMA) or (start == EXACT and n < 48):
                         start = ROW_MINIMA
                     enough = (0.1 if start == EXACT else 0.4) * n
+            if stop[0] != 0:  # perhaps before any start was made: there are no pairs to go on with
+                return -1
             for j in range(m):
                 code[j] = j
                 open_v[j] = v[j]
