@@ -9,14 +9,14 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from directloss.auditor import STEPS, Audit, Measurement
+from directloss.expectations import Exact, Expectation
 from oracles import closed_estimate, closed_gradient
 from tables import STRUCTURES, Row, every_structure, named
 from torch import Tensor
 
 import directloss as dl
 from directloss import auditor
-from directloss.auditor import STEPS, Audit, Measurement
-from directloss.expectations import Exact, Expectation
 from directloss.noise import EULER_GAMMA
 
 closed_form = named("choice", "subset")

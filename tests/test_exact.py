@@ -6,6 +6,7 @@ from functools import cache
 
 import pytest
 import torch
+from directloss.expectations import Exact, Expectation
 from oracles import Estimate, ScoreFunction, assert_agrees, closed_expectations, closed_gradient
 from scipy import stats
 from tables import MASK, STRUCTURES, Row, every_structure, named
@@ -13,7 +14,6 @@ from torch import Tensor
 
 import directloss as dl
 from directloss import expectations
-from directloss.expectations import Exact, Expectation
 from directloss.experiments import distribution
 
 SIGMA = 0.8
