@@ -83,8 +83,9 @@ class Structure(ABC):
         """
         given = self.expanded(as_parts(scores))
         vertices = self.vertices_along(given, None, (0.0,))
-        dense = tuple(v.select(0).dense(part.dtype) for v, part in zip(vertices, given, strict=True))
-        return dense if parts else dense[0]
+        if not parts:  # a factor's part may be much larger than the first
+            return vertices[0].select(0).dense(given[0].dtype)
+        return tuple(v.select(0).dense(part.dtype) for v, part in zip(vertices, given, strict=True))
 
     def solve_along(self, scores: Scores, cost: Tensor, steps: Sequence[float]) -> Tensor:
         """The maximisers of ``scores + t * cost`` for every t in ``steps``: (len(steps), ..., *E).
@@ -157,8 +158,10 @@ class Structure(ABC):
     def enumerate(self, scores: Scores, parts: bool = False) -> Tensor | tuple[Tensor, ...]:
         """Every structure of one small instance, scores (*E): (N, *E). With ``parts=True``, all parts of each."""
         given = as_parts(scores)
-        dense = tuple(v.dense(part.dtype) for v, part in zip(self.enumerated(given), given, strict=True))
-        return dense if parts else dense[0]
+        vertices = self.enumerated(given)
+        if not parts:
+            return vertices[0].dense(given[0].dtype)
+        return tuple(v.dense(part.dtype) for v, part in zip(vertices, given, strict=True))
 
     def enumerated(self, parts: tuple[Tensor, ...]) -> tuple[Vertices, ...]:
         """``enumerate`` in the compact form: ``Vertices`` (N, ...) for each part."""
