@@ -13,6 +13,7 @@ __version__ = "0.1.0"
 _PUBLIC = {
     # structures: finite sets with an exact maximiser
     "Bits": "structures.bits",
+    "Chain": "structures.chain",
     "Choice": "structures.choice",
     "Matching": "structures.matching",
     "Structure": "structures.base",

