@@ -177,10 +177,11 @@ class Structure(ABC):
         """The structures whose first part is ``target`` (..., *E), with all parts that the scores have."""
         parts = as_parts(scores)
         entries = self._part_entries(parts)
-        if not isinstance(target, Tensor) or not broadcasts(target.shape, parts[0].shape):
+        shape = (*self._batch(parts, entries), *entries[0])
+        if not isinstance(target, Tensor) or not broadcasts(target.shape, shape):
             got = f"shape {tuple(target.shape)}" if isinstance(target, Tensor) else type(target).__name__
-            raise ValueError(f"target: got {got}, expected a structure shaped like the scores {tuple(parts[0].shape)}")
-        return self._complete(target.detach().to(parts[0]).expand_as(parts[0]), entries)
+            raise ValueError(f"target: got {got}, expected a structure shaped like the scores {shape}")
+        return self._complete(target.detach().to(parts[0]).expand(shape), entries)
 
     def _complete(self, target: Tensor, entries: tuple[torch.Size, ...]) -> tuple[Vertices, ...]:
         return (Vertices.of_dense(target, self.entry_dims),)
@@ -254,7 +255,14 @@ class Structure(ABC):
         """The batch axes that the parts have together; the data must broadcast to them."""
         batch = parts[0].shape[: parts[0].dim() - self.entry_dims]
         for part, own in zip(parts[1:], entries[1:], strict=True):
-            batch = torch.broadcast_shapes(batch, part.shape[: max(0, part.dim() - len(own))])
+            axes = part.shape[: max(0, part.dim() - len(own))]
+            try:
+                batch = torch.broadcast_shapes(batch, axes)
+            except RuntimeError:
+                raise ValueError(
+                    f"a part of the scores has shape {tuple(part.shape)}, and so batch axes {tuple(axes)} before its "
+                    f"entries {tuple(own)}; they do not broadcast with {tuple(batch)}"
+                ) from None
         if self.data or self.tensors():
             self._check_data(batch)
         return batch
