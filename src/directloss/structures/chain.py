@@ -1,6 +1,7 @@
 """A label for each position of a sequence."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -21,9 +22,9 @@ class Chain(Structure):
     """A label for each of n positions, neighbours scored together: tagging, segmenting, reading. ``*E`` is (n, L).
 
     Scores are the unary scores (B..., n, L) alone, or a tuple (unary, transitions), (unary, transitions, start) or
-    (unary, transitions, start, end). ``transitions[a, b]`` scores label a followed by label b: (L, L), one for each pair
-    of neighbours (n - 1, L, L), or one for each instance, (B..., 1, L, L) or (B..., n - 1, L, L). ``start`` and ``end``
-    score the first and the last label: (L,) or (B..., L). Noise and costs live on the unary scores.
+    (unary, transitions, start, end). ``transitions[a, b]`` scores label a followed by label b: (L, L) for all, one for
+    each pair of neighbours (n - 1, L, L), or one for each instance, (B..., 1, L, L) or (B..., n - 1, L, L). ``start``
+    and ``end`` score the first and the last label: (L,) or (B..., L). Noise and costs live on the unary scores.
 
     Args:
         lengths: whole numbers from 0 to n, broadcasting to the batch (B...); positions beyond are 0 in y.
@@ -42,7 +43,7 @@ class Chain(Structure):
     """
 
     entry_dims = 2
-    data = {"lengths": 0, "forbidden": 3, "mask": 2}
+    data: ClassVar[Mapping[str, int]] = {"lengths": 0, "forbidden": 3, "mask": 2}
     proven = True
 
     def __init__(
@@ -129,14 +130,15 @@ class Chain(Structure):
         infeasible = max(threads.split(work, len(array), least=_LEAST_WORK // size))
         if infeasible >= 0:
             raise ValueError(
-                f"forbidden transitions and the mask leave instance {place(infeasible, batch)} without labels; allow more"
+                f"forbidden transitions or the mask leave instance {place(infeasible, batch)} without labels; "
+                "allow more there"
             )
         sequences = torch.from_numpy(found).reshape(len(steps), *batch, n).to(unary.device)
         return self._vertices(sequences, self._part_entries(parts), unary.dtype)
 
     def _vertices(self, sequences: Tensor, entries: tuple[torch.Size, ...], dtype: torch.dtype) -> tuple[Vertices, ...]:
         """Label sequences (..., n), 0 beyond their lengths, as ones for each part."""
-        n, labels = entries[0]
+        n = entries[0][0]
         position = torch.arange(n, device=sequences.device)
         unary = Vertices.of_coordinates(entries[0], position, sequences)
         ends = sequences[..., -1:]
@@ -166,8 +168,8 @@ class Chain(Structure):
             if not right.all():
                 *where, position = (~right).nonzero()[0].tolist()
                 raise ValueError(
-                    f"target is not a label sequence: instance {tuple(where)} needs exactly one 1 among the labels of each "
-                    f"position up to its length and zeros beyond, unlike at position {position}"
+                    f"target is not a label sequence at position {position} of instance {tuple(where)}: expected "
+                    "exactly one 1 among the labels of each position up to the length, and zeros beyond"
                 )
         return self._vertices(target.argmax(-1), entries, target.dtype)
 

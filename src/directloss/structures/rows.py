@@ -1,5 +1,6 @@
 """Tensors of a batch as arrays that kernels index, so that what instances share is never copied for each of them."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,7 +24,7 @@ def shared_rows(tensor: Tensor, batch: Sequence[int], own_dims: int) -> tuple[Ar
     leading = tensor.shape[: tensor.dim() - own_dims]
     while leading and leading[0] == 1:
         leading = leading[1:]
-    array = as_array(tensor).reshape(-1, *tensor.shape[tensor.dim() - own_dims :])
+    array = as_array(tensor).reshape(math.prod(leading), *tensor.shape[tensor.dim() - own_dims :])
     if not leading:
         return array, np.zeros(1, np.int64)
     rows = torch.arange(len(array)).reshape(leading).expand(tuple(batch)[len(batch) - len(leading) :])

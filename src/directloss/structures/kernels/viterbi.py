@@ -5,8 +5,8 @@
     best[t, b] = unary[t, b] + max_a (best[t - 1, a] + transitions[a, b]).
 
 Only the maxima are kept: the labels are found on the way back, where one column of each table is looked at again. The
-inner loop then is an addition and a maximum over contiguous b, which LLVM turns into vector instructions. Of tied labels
-the smallest wins, the last position's first.
+inner loop then is an addition and a maximum over contiguous b, which LLVM turns into vector instructions. Of tied
+labels the smallest wins, the last position's first.
 
 Whatever instances share is read where it stands: an array (R, ...) comes with ``rows`` (period,), and instance i reads
 row ``rows[i % period]``. An array with R = 0 is absent.
