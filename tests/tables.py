@@ -92,6 +92,10 @@ STRUCTURES = [
     Row("chain", dl.Chain(), (3, 2)),
     Row("chain-short", dl.Chain(lengths=torch.tensor(2)), (3, 2)),
     Row("chain-forbidden", dl.Chain(forbidden=torch.eye(3, dtype=torch.bool)), (3, 3)),
+    Row("ranking", dl.Ranking(torch.tensor([3.0, -1.0, 0.0, 5.0])), (4,)),
+    Row("ranking-tied", dl.Ranking(torch.tensor([0, 2, 1, 0])), (4,)),
+    Row("finite", dl.Finite(torch.tensor([[0, 0, 0], [2, -1, 0], [0, 3, 1], [-1, -1, 4]])), (3,)),
+    Row("finite-matrices", dl.Finite(torch.eye(6).reshape(6, 3, 2), entry_dims=2), (3, 2)),
 ]
 
 
