@@ -96,6 +96,8 @@ STRUCTURES = [
     Row("ranking-tied", dl.Ranking(torch.tensor([0, 2, 1, 0])), (4,)),
     Row("finite", dl.Finite(torch.tensor([[0, 0, 0], [2, -1, 0], [0, 3, 1], [-1, -1, 4]])), (3,)),
     Row("finite-matrices", dl.Finite(torch.eye(6).reshape(6, 3, 2), entry_dims=2), (3, 2)),
+    Row("interleaving", dl.Interleaving(torch.tensor([False, True, False])), (3,)),
+    Row("pool", dl.Pool(dl.Subset(2)), (5,)),
 ]
 
 
