@@ -107,10 +107,6 @@ class Pool(Structure, nn.Module):
         other.structure = inside
         return other
 
-    def _check_data(self, batch: torch.Size) -> None:
-        inside = self.structure.for_batch(len(batch))
-        _refuse_batches(self.structure, list(zip(inside.tensors(), inside.tensor_dims(), strict=True)))
-
     def _maximize(self, parts: tuple[Tensor, ...]) -> tuple[Vertices, ...]:
         return tuple(found.select(0) for found in self._maximize_along(parts, parts[0], (0.0,)))
 
@@ -154,7 +150,8 @@ class Pool(Structure, nn.Module):
     def _inside(self, batch_dims: int) -> Structure:
         """The structure for instances in one row, whatever batch axes of size 1 its data have."""
         inside = self.structure.for_batch(batch_dims)
-        own = zip(inside.tensors(), inside.tensor_dims(), strict=True)
+        own = list(zip(inside.tensors(), inside.tensor_dims(), strict=True))
+        _refuse_batches(inside, own)
         return inside.with_tensors([tensor.reshape(1, *tensor.shape[tensor.dim() - dims :]) for tensor, dims in own])
 
     def _learn(self, solutions: Tensor, entries: torch.Size) -> dict[bytes, None]:
