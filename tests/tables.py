@@ -1,4 +1,7 @@
-"""The table of structures that every generic test runs over. A new structure is one more row."""
+"""The tables of structures that every generic test runs over. A new structure is one more row.
+
+``STRUCTURES`` are scored by one tensor, ``PARTS`` by a tuple of them.
+"""
 
 import functools
 from collections.abc import Callable
@@ -88,16 +91,68 @@ STRUCTURES = [
     Row("custom-reals", dl.custom(best_of_reals, structures=REALS), (3,)),
     Row("custom-minimize", dl.custom(cheapest, minimize=True, structures=torch.eye(4)), (4,)),
     Row("custom-any-size", dl.custom(positive_entries, structures=every_set), (4,)),
+    Row("chain", dl.Chain(), (3, 2)),
+    Row("chain-short", dl.Chain(lengths=torch.tensor(2)), (3, 2)),
+    Row("chain-forbidden", dl.Chain(forbidden=torch.eye(3, dtype=torch.bool)), (3, 3)),
+    Row("ranking", dl.Ranking(torch.tensor([3.0, -1.0, 0.0, 5.0])), (4,)),
+    Row("ranking-tied", dl.Ranking(torch.tensor([0, 2, 1, 0])), (4,)),
+    Row("finite", dl.Finite(torch.tensor([[0, 0, 0], [2, -1, 0], [0, 3, 1], [-1, -1, 4]])), (3,)),
+    Row("finite-matrices", dl.Finite(torch.eye(6).reshape(6, 3, 2), entry_dims=2), (3, 2)),
+    Row("interleaving", dl.Interleaving(torch.tensor([False, True, False])), (3,)),
+    Row("pool", dl.Pool(dl.Subset(2)), (5,)),
+]
+
+
+@dataclass(frozen=True)
+class PartsRow:
+    """A structure whose scores are a tuple: the shapes of its parts without batch axes, factors perhaps shared."""
+
+    name: str
+    structure: dl.Structure
+    shapes: tuple[tuple[int, ...], ...]
+    batched_factors: bool = False  # whether each instance has factors of its own
+
+    def scores(self, *batch: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> tuple[Tensor, ...]:
+        generator = torch.Generator().manual_seed(seed)
+        leading = [batch, *[batch if self.batched_factors else ()] * (len(self.shapes) - 1)]
+        return tuple(
+            torch.randn(*axes, *shape, generator=generator, dtype=torch.float64).to(dtype)
+            for axes, shape in zip(leading, self.shapes, strict=True)
+        )
+
+    def cost(self, *batch: int, seed: int = 1) -> Tensor:
+        return torch.randn(*batch, *self.shapes[0], generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+    @property
+    def every(self) -> tuple[Tensor, ...]:
+        """All parts of all structures, (N, *E) each."""
+        return self.structure.enumerate(self.scores(), parts=True)
+
+
+CYCLE = torch.tensor([[True, False, False], [False, True, False], [False, True, False]])
+
+PARTS = [
+    PartsRow("chain", dl.Chain(), ((4, 3), (3, 3))),
+    PartsRow("chain-positions", dl.Chain(), ((4, 3), (3, 3, 3))),
+    PartsRow("chain-start", dl.Chain(), ((3, 3), (3, 3), (3,))),
+    PartsRow("chain-start-end", dl.Chain(), ((3, 4), (4, 4), (4,), (4,))),
+    PartsRow("chain-own", dl.Chain(), ((3, 3), (1, 3, 3), (3,), (3,)), batched_factors=True),
+    PartsRow("chain-short", dl.Chain(lengths=torch.tensor(2)), ((4, 3), (3, 3), (3,), (3,))),
+    PartsRow("chain-forbidden", dl.Chain(forbidden=CYCLE), ((4, 3), (3, 3, 3), (3,), (3,))),
+    PartsRow("chain-one", dl.Chain(), ((1, 3), (3, 3), (3,), (3,))),
 ]
 
 # One value for each instance, so that instances can be told apart.
 direct_loss = functools.partial(dl.direct_loss, reduction="none")
 
 every_structure = pytest.mark.parametrize("row", STRUCTURES, ids=lambda row: row.name)
+every_parts = pytest.mark.parametrize("row", PARTS, ids=lambda row: row.name)
 
 
+# The structures with entries other than 0 and 1.
+REAL_VALUED = ("custom-reals", "ranking", "ranking-tied", "finite", "interleaving")
 zero_one_structures = pytest.mark.parametrize(
-    "row", [row for row in STRUCTURES if row.name != "custom-reals"], ids=lambda row: row.name
+    "row", [row for row in STRUCTURES if row.name not in REAL_VALUED], ids=lambda row: row.name
 )
 
 

@@ -13,8 +13,13 @@ __version__ = "0.1.0"
 _PUBLIC = {
     # structures: finite sets with an exact maximiser
     "Bits": "structures.bits",
+    "Chain": "structures.chain",
     "Choice": "structures.choice",
+    "Finite": "structures.finite",
+    "Interleaving": "structures.interleaving",
     "Matching": "structures.matching",
+    "Pool": "structures.pool",
+    "Ranking": "structures.ranking",
     "Structure": "structures.base",
     "Subset": "structures.subset",
     "custom": "structures.custom",
