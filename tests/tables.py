@@ -68,6 +68,8 @@ def above(scores: Tensor, limit: Tensor) -> Tensor:
 
 
 MASK = torch.tensor([[False, True, False], [False, False, False], [False, False, True]])
+# Paths from 4 to 2 of one to three edges, parallel edges, and edges that lead nowhere.
+EDGES = [[3, 2], [4, 3], [4, 2], [0, 3], [4, 0], [0, 2], [2, 1], [4, 3]]
 
 STRUCTURES = [
     Row("choice", dl.Choice(), (4,)),
@@ -86,6 +88,12 @@ STRUCTURES = [
     Row("custom-reals", dl.custom(best_of_reals, structures=REALS), (3,)),
     Row("custom-minimize", dl.custom(cheapest, minimize=True, structures=torch.eye(4)), (4,)),
     Row("custom-any-size", dl.custom(positive_entries, structures=every_set), (4,)),
+    Row("gridpath-cells", dl.GridPath(), (3, 4)),
+    Row("gridpath-edges", dl.GridPath(shape=(3, 3)), (12,)),
+    Row("path", dl.Path(EDGES, 4, 2), (8,)),
+    Row("path-graded", dl.Path([[0, 1], [1, 3], [2, 3], [0, 2]], 0, 3), (4,)),
+    Row("knapsack", dl.Knapsack([3, 1, 4, 2], 5), (4,)),
+    Row("knapsack-weightless", dl.Knapsack([0, 2, 6, 4, 2], torch.tensor(6)), (5,)),
 ]
 
 # One value for each instance, so that instances can be told apart.

@@ -14,7 +14,10 @@ _PUBLIC = {
     # structures: finite sets with an exact maximiser
     "Bits": "structures.bits",
     "Choice": "structures.choice",
+    "GridPath": "structures.gridpath",
+    "Knapsack": "structures.knapsack",
     "Matching": "structures.matching",
+    "Path": "structures.path",
     "Structure": "structures.base",
     "Subset": "structures.subset",
     "custom": "structures.custom",
