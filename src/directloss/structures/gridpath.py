@@ -12,7 +12,7 @@ from torch import Tensor
 
 from directloss import threads
 from directloss.parts import Vertices
-from directloss.structures.arrays import as_array, instance_of, periodic
+from directloss.structures.arrays import instance_of, scores_and_cost
 from directloss.structures.base import Structure
 from directloss.structures.path import best_routes
 from directloss.structures.routes import Routes
@@ -33,8 +33,8 @@ class GridPath(Structure):
     would wander from gain to gain: score cells by what they cost, negated. Noise must then keep the sign
     (``dl.perturb(..., multiplicative=True)``).
 
-    Of tied paths the one that goes right first is taken, seen from the last cell; with 4 or 8 neighbours one that visits
-    the fewest cells.
+    Of tied paths the one that comes from above is taken, seen from the last cell; with 4 or 8 neighbours one that
+    visits the fewest cells.
 
     Args:
         moves: "monotone" (right or down), or to any of 4 or 8 neighbours.
@@ -74,8 +74,8 @@ class GridPath(Structure):
         edges = rows * (columns - 1) + (rows - 1) * columns
         if entries[0] != edges:
             raise ValueError(
-                f"scores have {entries[0]} entries, but a grid of {rows} x {columns} cells has {edges} edges to the right "
-                "and down; one score for each (leave out shape to score cells)"
+                f"scores have {entries[0]} entries, but a grid of {rows} x {columns} cells has {edges} edges to the "
+                "right and down; one score for each (leave out shape to score cells)"
             )
 
     def _maximize(self, parts: tuple[Tensor, ...]) -> tuple[Vertices, ...]:
@@ -93,8 +93,8 @@ class GridPath(Structure):
         from directloss.structures.kernels.gridpath import cyclic_paths
         from directloss.structures.kernels.lanes import LANES
 
-        (rows, columns), batch = scores.shape[-2:], as_array(scores, 2)
-        price, at = periodic(cost, scores.shape, 2), np.asarray(steps, np.float64)
+        (rows, columns), (batch, price) = scores.shape[-2:], scores_and_cost(scores, cost, 2)
+        at = np.asarray(steps, np.float64)
         y = np.zeros((len(steps) * len(batch), rows * columns), batch.dtype)
         width = columns + 2  # with a border
         neighbours = np.array([-1, -width, 1, width, -width - 1, -width + 1, width - 1, width + 1][: int(self.moves)])
@@ -113,21 +113,21 @@ class GridPath(Structure):
     def _positive(self, instance: tuple[int, ...], step: float) -> str:
         if step:
             return (
-                f"scores + {step:g} * cost of instance {instance} have positive entries, and {self!r} takes none: paths "
-                "that may return would wander; take a smaller epsilon, or subtract more from the scores"
+                f"scores + {step:g} * cost of instance {instance} have positive entries, and {self!r} takes none: "
+                "paths that may return would wander; take a smaller epsilon, or subtract more from the scores"
             )
         return (
-            f"scores of instance {instance} have positive entries, and {self!r} takes none: paths that may return would "
-            "wander; score cells by costs, negated, perturb them with dl.perturb(..., multiplicative=True), or subtract "
-            "the largest score from all"
+            f"scores of instance {instance} have positive entries, and {self!r} takes none: paths that may return "
+            "would wander; score cells by costs, negated, perturb them with dl.perturb(..., multiplicative=True), or "
+            "subtract the largest score from all"
         )
 
     def _enumerate(self, parts: tuple[Tensor, ...]) -> tuple[Vertices, ...]:
         (scores,) = parts
-        if self.nonpositive:
-            every = simple_paths(*scores.shape, int(self.moves))
-            return (Vertices.of_dense(torch.from_numpy(every).to(scores), 2),)
         rows, columns = scores.shape if self.shape is None else self.shape
+        if self.nonpositive:
+            every = simple_paths(rows, columns, int(self.moves))
+            return (Vertices.of_dense(torch.from_numpy(every).to(scores), 2),)
         count = rows + columns - 2
         down = torch.tensor(list(combinations(range(count), rows - 1)), dtype=torch.int64, device=scores.device)
         is_down = torch.zeros(len(down), count, dtype=torch.int64, device=scores.device).scatter_(1, down, 1)
@@ -141,9 +141,9 @@ class GridPath(Structure):
         return (Vertices(scores.shape, right_edges + is_down * (columns - 1), None),)
 
     def _count(self, parts: tuple[Tensor, ...]) -> int:
-        if self.nonpositive:
-            return len(simple_paths(*parts[0].shape, int(self.moves)))
         rows, columns = parts[0].shape if self.shape is None else self.shape
+        if self.nonpositive:
+            return len(simple_paths(rows, columns, int(self.moves)))
         return math.comb(rows + columns - 2, rows - 1)
 
     def __repr__(self) -> str:
@@ -154,8 +154,8 @@ def _monotone(scores: Tensor, cost: Tensor, steps: Sequence[float]) -> Vertices:
     from directloss.structures.kernels.gridpath import monotone_paths
     from directloss.structures.kernels.lanes import LANES
 
-    (rows, columns), batch = scores.shape[-2:], as_array(scores, 2)
-    price, at = periodic(cost, scores.shape, 2), np.asarray(steps, np.float64)
+    (rows, columns), (batch, price) = scores.shape[-2:], scores_and_cost(scores, cost, 2)
+    at = np.asarray(steps, np.float64)
     positions = np.empty((len(steps) * len(batch), rows + columns - 1), np.int64)
 
     def work(first: int, last: int) -> int:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from directloss import threads
 from directloss.parts import Vertices
-from directloss.structures.arrays import as_array, instance_of, periodic
+from directloss.structures.arrays import instance_of, periodic, scores_and_cost
 from directloss.structures.base import Structure
 
 # Up to here whole numbers are exact in floating point too.
@@ -22,8 +22,8 @@ _LEAST_WORK = 200_000
 class Knapsack(Structure):
     """Any items whose weights stay within a capacity: what to pack, to fund, to show. ``*E`` is (n,).
 
-    An item whose score is not positive is never taken. Of tied sets the one without the last item on which they differ is
-    taken. Time grows with items times capacity.
+    An item whose score is not positive is never taken. Of tied sets the one without the last item on which they differ
+    is taken. Time grows with items times capacity.
 
     Args:
         weights: (n,) or (B..., n), whole numbers >= 0.
@@ -55,8 +55,8 @@ class Knapsack(Structure):
                 value = tensor[tuple(where)].item()
                 item = f", item {where.pop()}" if items else ""
                 raise ValueError(
-                    f"{name} of instance {tuple(where)}{item}: got {value:g}, expected a whole number from 0 to 2^53; round "
-                    "it, or scale weights and capacity up first"
+                    f"{name} of instance {tuple(where)}{item}: got {value:g}, expected a whole number from 0 to 2^53; "
+                    "round it, or scale weights and capacity up first"
                 )
 
     def _check_entries(self, entries: torch.Size) -> None:
@@ -73,7 +73,7 @@ class Knapsack(Structure):
         from directloss.structures.kernels.knapsack import pack
 
         (scores,) = parts
-        batch, price = as_array(scores, 1), periodic(cost, scores.shape, 1)
+        batch, price = scores_and_cost(scores, cost, 1)
         weights = periodic(self.weights.to(torch.int64), scores.shape, 1)
         capacity = periodic(self.capacity.to(torch.int64), scores.shape[:-1], 0).reshape(-1)
         y = np.zeros((len(steps) * len(batch), batch.shape[1]), batch.dtype)
@@ -85,10 +85,10 @@ class Knapsack(Structure):
         sums = batch.shape[1] * (1 + min(int(capacity.max()), int(weights.sum(1).max())))
         too_large = [problem for problem in threads.split(work, len(y), least=_LEAST_WORK // sums) if problem >= 0]
         if too_large:
+            instance = instance_of(min(too_large) % len(batch), scores.shape[:-1])
             raise ValueError(
-                f"instance {instance_of(min(too_large) % len(batch), scores.shape[:-1])} has {batch.shape[1]} items and a "
-                f"capacity up to {int(capacity.max())}, too many for a dynamic programme; round weights and capacity to "
-                "larger units"
+                f"instance {instance} has {batch.shape[1]} items and a capacity up to {int(capacity.max())}, too many for "
+                "a dynamic programme; round weights and capacity to larger units"
             )
         values = torch.from_numpy(y).reshape(len(steps), *scores.shape).to(scores.device)
         return (Vertices(scores.shape[-1:], None, values),)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from directloss import threads
 from directloss.parts import Vertices
-from directloss.structures.arrays import as_array, periodic
+from directloss.structures.arrays import scores_and_cost
 from directloss.structures.base import Structure
 from directloss.structures.routes import Routes
 
@@ -20,8 +20,8 @@ _LEAST_WORK = 50_000
 class Path(Structure):
     """A path from one node to another in a directed acyclic graph: a route, a schedule, a segmentation.
 
-    ``*E`` is (E,), the edges in the order in which they are given; y is one on the edges of the path. Scores may have any
-    sign. Of tied paths the one whose edges come first is taken, from the target back.
+    ``*E`` is (E,), the edges in the order in which they are given; y is one on the edges of the path. Scores may have
+    any sign. Of tied paths the one whose edges come first is taken, from the target back.
 
     Args:
         edges: (E, 2), whole numbers: from which node to which, in any order.
@@ -45,7 +45,9 @@ class Path(Structure):
 
     def _check_entries(self, entries: torch.Size) -> None:
         if entries[0] != len(self.edges):
-            raise ValueError(f"scores have {entries[0]} entries, but there are {len(self.edges)} edges; one score for each")
+            raise ValueError(
+                f"scores have {entries[0]} entries, but there are {len(self.edges)} edges; one score for each"
+            )
 
     def _maximize(self, parts: tuple[Tensor, ...]) -> tuple[Vertices, ...]:
         (found,) = self._maximize_along(parts, parts[0], (0.0,))
@@ -73,8 +75,8 @@ def best_routes(routes: Routes, scores: Tensor, cost: Tensor, steps: Sequence[fl
     from directloss.structures.kernels.lanes import LANES
     from directloss.structures.kernels.path import best_paths
 
-    batch = as_array(scores, 1)
-    price, at = periodic(cost, scores.shape, 1), np.asarray(steps, np.float64)
+    batch, price = scores_and_cost(scores, cost, 1)
+    at = np.asarray(steps, np.float64)
     # All routes fill all slots, or a slot that stays empty keeps -1.
     fill = np.empty if routes.graded else _minus_ones
     positions = fill((len(steps) * len(batch), routes.depth), np.int64)

@@ -71,8 +71,8 @@ class Routes:
             node, path = unfinished.pop()
             if node == 0:
                 yield path
-            for k in range(self.arrivals[node], self.arrivals[node + 1]):
-                unfinished.append((int(self.tails[k]), [*path, int(self.edges[k])]))
+            arriving = range(self.arrivals[node], self.arrivals[node + 1])
+            unfinished += [(int(self.tails[k]), [*path, int(self.edges[k])]) for k in arriving]
 
 
 def _topological_order(ends: np.ndarray, nodes: int, names: np.ndarray) -> list[int]:
@@ -98,5 +98,7 @@ def _topological_order(ends: np.ndarray, nodes: int, names: np.ndarray) -> list[
             node = before[node]
         cycle = [*reversed(seen[seen.index(node) :])]
         shown = " -> ".join(str(names[node]) for node in [*cycle, cycle[0]])
-        raise ValueError(f"edges have a cycle, {shown}; a path in a directed acyclic graph is expected: remove one of them")
+        raise ValueError(
+            f"edges have a cycle, {shown}; a path in a directed acyclic graph is expected: remove one of them"
+        )
     return order

@@ -4,8 +4,9 @@ import numpy as np
 
 from directloss.structures.base import MOST_STRUCTURES
 
-# A set of visited cells is one whole number, a bit for each cell.
-_MOST_CELLS = 62
+# Where a path is takes the last six bits of a whole number, and the cells that it has visited one bit each.
+_PLACE = 6
+_MOST_CELLS = 63 - _PLACE
 
 
 def simple_paths(rows: int, columns: int, neighbours: int) -> np.ndarray:
@@ -16,28 +17,35 @@ def simple_paths(rows: int, columns: int, neighbours: int) -> np.ndarray:
     cells = rows * columns
     if cells > _MOST_CELLS:
         raise ValueError(
-            f"paths with {neighbours} neighbours are enumerated and counted on at most {_MOST_CELLS} cells, but the grid "
-            f"has {rows} x {columns}; take a smaller one"
+            f"paths with {neighbours} neighbours are enumerated and counted on at most {_MOST_CELLS} cells, but the "
+            f"grid has {rows} x {columns}; take a smaller one"
         )
     finished = [np.array([1])] if cells == 1 else []
-    visited, at = np.array([1]), np.array([0])
-    steps = [(i, j) for i in (-1, 0, 1) for j in (-1, 0, 1) if (i or j) and (neighbours == 8 or not (i and j))]
-    while len(visited) and cells > 1:
+    states = np.array([1 << _PLACE] if cells > 1 else [], np.int64)
+    moves = [(i, j) for i in (-1, 0, 1) for j in (-1, 0, 1) if (i or j) and (neighbours == 8 or not (i and j))]
+    while len(states):
+        visited, place = states >> _PLACE, states % (1 << _PLACE)
         grown = []
-        for down, right in steps:
-            i, j = at // columns + down, at % columns + right
+        for down, right in moves:
+            i, j = place // columns + down, place % columns + right
             inside = (i >= 0) & (i < rows) & (j >= 0) & (j < columns)
-            bit = np.left_shift(1, np.where(inside, i * columns + j, 0))
-            free = inside & (visited & bit == 0)
-            grown.append(np.stack([visited[free] | bit[free], (i * columns + j)[free]], 1))
-        states = np.unique(np.concatenate(grown), axis=0)
-        arrived = states[:, 1] == cells - 1
-        finished.append(states[arrived, 0])
-        visited, at = states[~arrived].T
-        if len(visited) > MOST_STRUCTURES:
+            cell = np.where(inside, i * columns + j, 0)
+            free = inside & (visited >> cell & 1 == 0)
+            grown.append((visited | 1 << cell)[free] << _PLACE | cell[free])
+        states = _distinct(np.concatenate(grown))
+        arrived = states % (1 << _PLACE) == cells - 1
+        finished.append(states[arrived] >> _PLACE)
+        states = states[~arrived]
+        if len(states) > MOST_STRUCTURES:
             raise ValueError(
                 f"a grid of {rows} x {columns} cells has too many paths with {neighbours} neighbours to enumerate or "
                 "count; take a smaller one"
             )
-    masks = np.unique(np.concatenate(finished))
+    masks = _distinct(np.concatenate(finished))
     return (masks[:, None] >> np.arange(cells) & 1).reshape(-1, rows, columns)
+
+
+def _distinct(numbers: np.ndarray) -> np.ndarray:
+    """Sorted, each once; many times faster than np.unique, which hashes."""
+    numbers = np.sort(numbers)
+    return numbers[np.append(True, numbers[1:] != numbers[:-1])] if len(numbers) else numbers

@@ -31,7 +31,7 @@ def inner_cells(rows, columns):
 def monotone_paths(scores, cost, steps, rows, columns, positions, first, last):
     """Solve the blocks first..last of problems, moving right or down; write the cells of each path in their order.
 
-    Of tied paths the one that goes right first is written, seen from the last cell.
+    Of tied paths the one that comes from above is written, seen from the last cell.
     """
     width, places = columns + 2, inner_cells(rows, columns)
     entries = np.arange(rows * columns)

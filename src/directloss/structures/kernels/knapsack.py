@@ -1,8 +1,9 @@
 """The 0/1 knapsack by dynamic programming over the capacity: the kernel behind :class:`Knapsack`.
 
-With ``best[c]`` the best sum of the items so far in capacity c, the next item is taken where ``best[c - weight] + score``
-is larger than ``best[c]``. Eight capacities are one vector, and where the item is taken there is one byte of bits, so
-that all of it stays in the fastest cache. From the largest capacity down, sums can be replaced in place.
+With ``best[c]`` the best sum of the items so far in capacity c, the next item is taken where
+``best[c - weight] + score`` is larger than ``best[c]``. Eight capacities are one vector, and one byte says at which of
+them the item is taken, so that all of it stays in the fastest cache. From the largest capacity down, sums can be
+replaced in place.
 
 Three facts make the programme smaller: items that cannot be in are left out; weights are divided by what they have in
 common; and after an item only those capacities are asked for that the items behind it can leave.

@@ -1,8 +1,8 @@
 """Eight problems side by side: what the dynamic programmes over paths have in common.
 
-A path's programme is a chain of additions and comparisons that no compiler vectorises. The same chain for eight problems
-at once is one vector instruction each: number k of eight problems lies at ``LANES * k`` and the seven places behind.
-A problem's lane decides nothing about its solution.
+A path's programme is a chain of additions and comparisons that no compiler vectorises. The same chain for eight
+problems at once is one vector instruction each: number k of eight problems lies at ``LANES * k`` and the seven places
+behind. A problem's lane decides nothing about its solution.
 """
 
 from typing import Any
@@ -19,7 +19,7 @@ _compile = njit(nogil=True, cache=True)
 
 @intrinsic
 def relax(_typing: Any, value: Any, weight: Any, to: Any, since: Any, along: Any) -> tuple[Any, Any]:
-    """``value[to] = max(value[to], value[since] + weight[along])`` in every lane; return the lanes that grew, as bits."""
+    """``value[to] = max(value[to], value[since] + weight[along])`` in every lane; return a bit for each that grew."""
 
     def emit(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         vector = ir.VectorType(ir.DoubleType(), LANES)
