@@ -93,9 +93,7 @@ def test_paths_agree_with_networkx(generator):
         graph = nx.DiGraph()
         graph.add_weighted_edges_from((*edge, -score) for edge, score in zip(edges.tolist(), one.tolist(), strict=True))
         nodes = nx.bellman_ford_path(graph, 0, 39)
-        assert set(pairwise(nodes)) == {
-            tuple(edge) for edge in edges[path.bool().numpy()].tolist()
-        }
+        assert set(pairwise(nodes)) == {tuple(edge) for edge in edges[path.bool().numpy()].tolist()}
 
 
 def test_count_equals_enumeration_and_large_counts_are_not_made():

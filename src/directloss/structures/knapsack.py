@@ -1,8 +1,8 @@
 """Items of whole weight within one capacity."""
 
 from collections import Counter
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -36,7 +36,7 @@ class Knapsack(Structure):
     """
 
     entry_dims = 1
-    data = {"weights": 1, "capacity": 0}
+    data: ClassVar[Mapping[str, int]] = {"weights": 1, "capacity": 0}
     proven = True
 
     def __init__(self, weights: Tensor | Sequence[Any], capacity: int | Tensor):
@@ -87,8 +87,8 @@ class Knapsack(Structure):
         if too_large:
             instance = instance_of(min(too_large) % len(batch), scores.shape[:-1])
             raise ValueError(
-                f"instance {instance} has {batch.shape[1]} items and a capacity up to {int(capacity.max())}, too many for "
-                "a dynamic programme; round weights and capacity to larger units"
+                f"instance {instance} has {batch.shape[1]} items and a capacity up to {int(capacity.max())}, too many "
+                "for a dynamic programme; round weights and capacity to larger units"
             )
         values = torch.from_numpy(y).reshape(len(steps), *scores.shape).to(scores.device)
         return (Vertices(scores.shape[-1:], None, values),)
