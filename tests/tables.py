@@ -73,6 +73,8 @@ def positive_allowed(scores: Tensor, allowed: Tensor) -> Tensor:
 
 
 MASK = torch.tensor([[False, True, False], [False, False, False], [False, False, True]])
+# Paths from 4 to 2 of one to three edges, parallel edges, and edges that lead nowhere.
+EDGES = [[3, 2], [4, 3], [4, 2], [0, 3], [4, 0], [0, 2], [2, 1], [4, 3]]
 
 STRUCTURES = [
     Row("choice", dl.Choice(), (4,)),
@@ -100,6 +102,12 @@ STRUCTURES = [
     Row("finite-matrices", dl.Finite(torch.eye(6).reshape(6, 3, 2), entry_dims=2), (3, 2)),
     Row("interleaving", dl.Interleaving(torch.tensor([False, True, False])), (3,)),
     Row("pool", dl.Pool(dl.Subset(2)), (5,)),
+    Row("gridpath-cells", dl.GridPath(), (3, 4)),
+    Row("gridpath-edges", dl.GridPath(shape=(3, 3)), (12,)),
+    Row("path", dl.Path(EDGES, 4, 2), (8,)),
+    Row("path-graded", dl.Path([[0, 1], [1, 3], [2, 3], [0, 2]], 0, 3), (4,)),
+    Row("knapsack", dl.Knapsack([3, 1, 4, 2], 5), (4,)),
+    Row("knapsack-weightless", dl.Knapsack([0, 2, 6, 4, 2], torch.tensor(6)), (5,)),
 ]
 
 
