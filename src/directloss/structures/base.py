@@ -274,7 +274,9 @@ def _largest(tensor: Tensor, name: str) -> float:
     """The largest magnitude; raise ValueError unless all entries are finite."""
     if not tensor.numel():
         return 0.0
-    largest: float = torch.linalg.vector_norm(tensor, math.inf).item()
+    # Both are NaN if an entry is. A norm would do the same, but ten times slower.
+    low, high = torch.aminmax(tensor)
+    largest = max(-low.item(), high.item())
     if not math.isfinite(largest):
         bad = int((~torch.isfinite(tensor)).sum())
         raise ValueError(
