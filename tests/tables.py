@@ -68,6 +68,8 @@ def above(scores: Tensor, limit: Tensor) -> Tensor:
 
 
 MASK = torch.tensor([[False, True, False], [False, False, False], [False, False, True]])
+# A triangle with a double edge, and a tail of two edges.
+GRAPH = torch.tensor([[0, 1], [1, 2], [0, 2], [1, 0], [2, 3], [3, 4]])
 
 STRUCTURES = [
     Row("choice", dl.Choice(), (4,)),
@@ -86,6 +88,8 @@ STRUCTURES = [
     Row("custom-reals", dl.custom(best_of_reals, structures=REALS), (3,)),
     Row("custom-minimize", dl.custom(cheapest, minimize=True, structures=torch.eye(4)), (4,)),
     Row("custom-any-size", dl.custom(positive_entries, structures=every_set), (4,)),
+    Row("spanning-tree", dl.SpanningTree(), (6,)),
+    Row("spanning-tree-edges", dl.SpanningTree(GRAPH), (6,)),
 ]
 
 # One value for each instance, so that instances can be told apart.

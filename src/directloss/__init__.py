@@ -15,6 +15,7 @@ _PUBLIC = {
     "Bits": "structures.bits",
     "Choice": "structures.choice",
     "Matching": "structures.matching",
+    "SpanningTree": "structures.spanning_tree",
     "Structure": "structures.base",
     "Subset": "structures.subset",
     "custom": "structures.custom",
