@@ -90,6 +90,9 @@ STRUCTURES = [
     Row("custom-any-size", dl.custom(positive_entries, structures=every_set), (4,)),
     Row("spanning-tree", dl.SpanningTree(), (6,)),
     Row("spanning-tree-edges", dl.SpanningTree(GRAPH), (6,)),
+    Row("arborescence", dl.Arborescence(), (3, 4)),
+    Row("arborescence-single-root", dl.Arborescence(single_root=True), (4, 5)),
+    Row("arborescence-lengths", dl.Arborescence(lengths=torch.tensor(3)), (4, 5)),
 ]
 
 # One value for each instance, so that instances can be told apart.

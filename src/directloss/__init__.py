@@ -12,6 +12,7 @@ __version__ = "0.1.0"
 # `directloss --help` does not wait for torch.
 _PUBLIC = {
     # structures: finite sets with an exact maximiser
+    "Arborescence": "structures.arborescence",
     "Bits": "structures.bits",
     "Choice": "structures.choice",
     "Matching": "structures.matching",

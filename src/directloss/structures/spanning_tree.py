@@ -123,7 +123,7 @@ def _nodes_of_complete(size: int) -> int:
     if nodes * (nodes - 1) // 2 != size:
         raise ValueError(
             f"scores have {size} entries, but a complete graph has n (n - 1) / 2 edges, for {nodes} nodes "
-            f"{nodes * (nodes - 1) // 2}, for {nodes + 1} nodes {nodes * (nodes + 1) // 2}; give the edges of other graphs"
+            f"{nodes * (nodes - 1) // 2}, for {nodes + 1} nodes {nodes * (nodes + 1) // 2}; other graphs need edges="
         )
     return nodes
 
