@@ -70,6 +70,13 @@ def above(scores: Tensor, limit: Tensor) -> Tensor:
 MASK = torch.tensor([[False, True, False], [False, False, False], [False, False, True]])
 # A triangle with a double edge, and a tail of two edges.
 GRAPH = torch.tensor([[0, 1], [1, 2], [0, 2], [1, 0], [2, 3], [3, 4]])
+# Whole numbers that are not 0/1.
+PROGRAM = dl.Program(
+    A_eq=torch.tensor([[1, 1, 1]]),
+    b_eq=torch.tensor([2]),
+    lower=torch.tensor([-1, 0, 0]),
+    upper=torch.tensor([2, 2, 3]),
+)
 
 STRUCTURES = [
     Row("choice", dl.Choice(), (4,)),
@@ -93,6 +100,8 @@ STRUCTURES = [
     Row("arborescence", dl.Arborescence(), (3, 4)),
     Row("arborescence-single-root", dl.Arborescence(single_root=True), (4, 5)),
     Row("arborescence-lengths", dl.Arborescence(lengths=torch.tensor(3)), (4, 5)),
+    Row("program", dl.Program(A_ub=torch.tensor([[3.0, 2.0, 4.0, 1.0]]), b_ub=torch.tensor([5.0])), (4,)),
+    Row("program-equality", PROGRAM, (3,)),
 ]
 
 # One value for each instance, so that instances can be told apart.

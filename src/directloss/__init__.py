@@ -16,6 +16,7 @@ _PUBLIC = {
     "Bits": "structures.bits",
     "Choice": "structures.choice",
     "Matching": "structures.matching",
+    "Program": "structures.program",
     "SpanningTree": "structures.spanning_tree",
     "Structure": "structures.base",
     "Subset": "structures.subset",

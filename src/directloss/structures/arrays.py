@@ -1,5 +1,7 @@
 """Tensors of a batch as the arrays that kernels read."""
 
+import math
+
 import numpy as np
 from torch import Tensor
 
@@ -22,8 +24,9 @@ def repeating(tensor: Tensor, batch: tuple[int, ...], own: tuple[int, ...]) -> n
     shape = (*batch, *own)
     while tensor.dim() > len(own) and tensor.shape[0] == 1:
         tensor = tensor[0]
-    kept = max(tensor.dim(), len(own))
-    return as_array(tensor.expand(shape[len(shape) - kept :])).reshape(-1, *own)
+    kept = max(tensor.dim() - len(own), 0)
+    axes = shape[len(batch) - kept :]
+    return as_array(tensor.expand(axes)).reshape(math.prod(axes[:kept]), *own)
 
 
 def place(index: int, batch: tuple[int, ...]) -> tuple[int, ...]:
