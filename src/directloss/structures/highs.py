@@ -1,9 +1,9 @@
 """Linear and integer programmes by HiGHS, whose models are kept.
 
 A thread keeps the models that it has built, by their size and their integer variables; a model remembers what it was
-sent, and is sent only what differs for the next instance. So structures hold no model: copies and pickles need none, and
-one that is made anew for each batch still finds the model of the batch before. What an instance gives does not depend
-on the instances before: each starts afresh, and only the steps of one instance start from each other.
+sent, and is sent only what differs for the next instance. So structures hold no model: copies and pickles need none,
+and one that is made anew for each batch still finds the model of the batch before. What an instance gives does not
+depend on the instances before: each starts afresh, and only the steps of one instance start from each other.
 """
 
 import os
@@ -114,7 +114,10 @@ class Model:
         self._integer, self._columns = integer, np.arange(len(integer), dtype=np.int32)
         # A start from a basis has no use for presolve, and small linear programmes take half the time without.
         self._highs.setOptionValue("presolve", "choose" if integer.any() else "off")
+        # What was sent last: the matrix as given and with scaled rows, the bounds of rows and of variables.
         self._raw: Array | None = None
+        self._matrix = self._power = np.empty(0)
+        self._rows = self._bounds = (np.empty(0), np.empty(0))
 
     def constrain(self, matrix: Array, row_lower: Array, row_upper: Array, lower: Array, upper: Array) -> None:
         """Send what differs from what was sent last."""
