@@ -116,7 +116,8 @@ class Model:
         self._highs.setOptionValue("presolve", "choose" if integer.any() else "off")
         # What was sent last: the matrix as given and with scaled rows, the bounds of rows and of variables.
         self._raw: Array | None = None
-        self._matrix = self._power = np.empty(0)
+        self._matrix: Array = np.empty((0, 0))
+        self._power: Array = np.empty(0)
         self._rows = self._bounds = (np.empty(0), np.empty(0))
 
     def constrain(self, matrix: Array, row_lower: Array, row_upper: Array, lower: Array, upper: Array) -> None:
