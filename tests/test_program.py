@@ -105,6 +105,12 @@ def test_linear_programmes_are_as_good_as_scipys_along_all_steps(seed):
             assert equal @ y.numpy() == pytest.approx(total, abs=1e-8)
 
 
+def test_a_solution_that_is_better_by_less_than_highs_can_tell_is_taken_from_another_step():
+    scores, cost = torch.tensor([1e-30, 0.0, 0.0], dtype=torch.float64), torch.tensor([0.0, 1.0, 0.0])
+    y = dl.Program(A_ub=torch.tensor([[1, 0, 1]]), b_ub=torch.tensor([1])).solve_along(scores, cost, (0.0, -1.0))
+    assert y[:, 0].tolist() == [1, 1]
+
+
 @pytest.mark.parametrize("integer", [True, False])
 def test_ties_do_not_depend_on_the_batch_or_on_what_was_solved_before(integer, generator):
     structure = dl.Program(A_ub=torch.ones(1, 5), b_ub=torch.tensor([2.0]), integer=integer)
