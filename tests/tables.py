@@ -75,6 +75,15 @@ def positive_allowed(scores: Tensor, allowed: Tensor) -> Tensor:
 MASK = torch.tensor([[False, True, False], [False, False, False], [False, False, True]])
 # Paths from 4 to 2 of one to three edges, parallel edges, and edges that lead nowhere.
 EDGES = [[3, 2], [4, 3], [4, 2], [0, 3], [4, 0], [0, 2], [2, 1], [4, 3]]
+# A triangle with a double edge, and a tail of two edges.
+GRAPH = torch.tensor([[0, 1], [1, 2], [0, 2], [1, 0], [2, 3], [3, 4]])
+# Whole numbers that are not 0/1.
+PROGRAM = dl.Program(
+    A_eq=torch.tensor([[1, 1, 1]]),
+    b_eq=torch.tensor([2]),
+    lower=torch.tensor([-1, 0, 0]),
+    upper=torch.tensor([2, 2, 3]),
+)
 
 STRUCTURES = [
     Row("choice", dl.Choice(), (4,)),
@@ -108,6 +117,13 @@ STRUCTURES = [
     Row("path-graded", dl.Path([[0, 1], [1, 3], [2, 3], [0, 2]], 0, 3), (4,)),
     Row("knapsack", dl.Knapsack([3, 1, 4, 2], 5), (4,)),
     Row("knapsack-weightless", dl.Knapsack([0, 2, 6, 4, 2], torch.tensor(6)), (5,)),
+    Row("spanning-tree", dl.SpanningTree(), (6,)),
+    Row("spanning-tree-edges", dl.SpanningTree(GRAPH), (6,)),
+    Row("arborescence", dl.Arborescence(), (3, 4)),
+    Row("arborescence-single-root", dl.Arborescence(single_root=True), (4, 5)),
+    Row("arborescence-lengths", dl.Arborescence(lengths=torch.tensor(3)), (4, 5)),
+    Row("program", dl.Program(A_ub=torch.tensor([[3.0, 2.0, 4.0, 1.0]]), b_ub=torch.tensor([5.0])), (4,)),
+    Row("program-equality", PROGRAM, (3,)),
 ]
 
 

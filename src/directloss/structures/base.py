@@ -285,8 +285,9 @@ def _largest(tensor: Tensor, name: str) -> float:
     """The largest magnitude; raise ValueError unless all entries are finite."""
     if not tensor.numel():
         return 0.0
-    low, high = (bound.item() for bound in torch.aminmax(tensor))  # a norm takes twenty times as long
-    largest: float = max(abs(low), abs(high))
+    # Both are NaN if an entry is. A norm would do the same, but ten times slower.
+    low, high = (bound.item() for bound in torch.aminmax(tensor))
+    largest: float = max(-low, high)
     if not math.isfinite(largest):
         bad = int((~torch.isfinite(tensor)).sum())
         raise ValueError(

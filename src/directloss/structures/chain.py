@@ -9,8 +9,8 @@ from torch import Tensor
 
 from directloss import threads
 from directloss.parts import Vertices
+from directloss.structures.arrays import as_array, place, shared_rows
 from directloss.structures.base import Structure, check_mask
-from directloss.structures.rows import Array, as_array, place, shared_rows
 from directloss.transforms import inside_transform
 
 _PARTS = ("unary", "transitions", "start", "end")
@@ -114,10 +114,10 @@ class Chain(Structure):
         self._check_lengths(n)
         array = as_array(unary).reshape(-1, n, labels)
         along = cost.expand(*cost.shape[:-2], n, labels) if cost.dim() > 1 else cost.expand(n, labels)
-        factors: list[Array] = []
+        factors: list[np.ndarray] = []
         for part, own in zip((along, *_padded(parts[1:], 3)), (2, 3, 1, 1), strict=True):
             factors += _rows(part, batch, own, array.dtype)
-        data: list[Array] = []
+        data: list[np.ndarray] = []
         for tensor, own in ((self.lengths, 0), (self.forbidden, 3), (self.mask, 2)):
             data += _rows(tensor, batch, own, np.dtype(np.int64 if own == 0 else np.bool_))
         found = np.empty((len(steps), len(array), n), np.int64)
@@ -234,7 +234,9 @@ def _padded(parts: tuple[Tensor, ...], count: int) -> tuple[Tensor | None, ...]:
     return (*parts, *[None] * (count - len(parts)))
 
 
-def _rows(tensor: Tensor | None, batch: Sequence[int], own: int, dtype: "np.dtype[np.generic]") -> tuple[Array, Array]:
+def _rows(
+    tensor: Tensor | None, batch: Sequence[int], own: int, dtype: "np.dtype[np.generic]"
+) -> tuple[np.ndarray, np.ndarray]:
     """An array for the kernel and the row of each instance; both empty where there is no tensor."""
     if tensor is None:
         return np.empty((0,) * (own + 1), dtype), np.empty(0, np.int64)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from directloss import threads
 from directloss.parts import Vertices
-from directloss.structures.arrays import instance_of, scores_and_cost
+from directloss.structures.arrays import place, scores_and_cost
 from directloss.structures.base import Structure
 from directloss.structures.path import best_routes
 from directloss.structures.routes import Routes
@@ -106,7 +106,7 @@ class GridPath(Structure):
         positive = [problem for problem in threads.split(work, -(-len(y) // LANES), least=least) if problem >= 0]
         if positive:
             step, instance = divmod(min(positive), len(batch))
-            raise ValueError(self._positive(instance_of(instance, scores.shape[:-2]), steps[step]))
+            raise ValueError(self._positive(place(instance, scores.shape[:-2]), steps[step]))
         values = torch.from_numpy(y).reshape(len(steps), *scores.shape[:-2], rows * columns)
         return Vertices(scores.shape[-2:], None, values.to(scores.device))
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from directloss import threads
 from directloss.parts import Vertices
-from directloss.structures.arrays import instance_of, periodic, scores_and_cost
+from directloss.structures.arrays import place, repeating, scores_and_cost
 from directloss.structures.base import Structure
 
 # Up to here whole numbers are exact in floating point too.
@@ -74,8 +74,8 @@ class Knapsack(Structure):
 
         (scores,) = parts
         batch, price = scores_and_cost(scores, cost, 1)
-        weights = periodic(self.weights.to(torch.int64), scores.shape, 1)
-        capacity = periodic(self.capacity.to(torch.int64), scores.shape[:-1], 0).reshape(-1)
+        weights = repeating(self.weights.to(torch.int64), scores.shape[:-1], scores.shape[-1:])
+        capacity = repeating(self.capacity.to(torch.int64), scores.shape[:-1], ())
         y = np.zeros((len(steps) * len(batch), batch.shape[1]), batch.dtype)
         at = np.asarray(steps, np.float64)
 
@@ -85,7 +85,7 @@ class Knapsack(Structure):
         sums = batch.shape[1] * (1 + min(int(capacity.max()), int(weights.sum(1).max())))
         too_large = [problem for problem in threads.split(work, len(y), least=_LEAST_WORK // sums) if problem >= 0]
         if too_large:
-            instance = instance_of(min(too_large) % len(batch), scores.shape[:-1])
+            instance = place(min(too_large) % len(batch), scores.shape[:-1])
             raise ValueError(
                 f"instance {instance} has {batch.shape[1]} items and a capacity up to {int(capacity.max())}, too many "
                 "for a dynamic programme; round weights and capacity to larger units"

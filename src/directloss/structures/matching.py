@@ -11,6 +11,7 @@ from torch import Tensor
 
 from directloss import threads
 from directloss.parts import Vertices
+from directloss.structures.arrays import instances, place, repeating
 from directloss.structures.base import MOST_STRUCTURES, Structure, check_mask
 from directloss.structures.choice import check_mask_entries
 
@@ -93,11 +94,11 @@ def _columns_along(scores: Tensor, cost: Tensor, mask: Tensor | None, steps: Seq
 
     # Potentials of a large step would drown the scores of a small one in rounding, so small steps come first.
     order = sorted(range(len(steps)), key=lambda step: abs(steps[step]))
-    batch = _numpy(scores).reshape(-1, *scores.shape[-2:])
-    price = _periodic(cost, scores.shape)
+    batch = instances(scores, 2)
+    price = repeating(cost, scores.shape[:-2], scores.shape[-2:])
     forbidden = np.empty((0, 0, 0), np.bool_)
     if mask is not None:
-        forbidden = _periodic(mask, scores.shape)
+        forbidden = repeating(mask, scores.shape[:-2], scores.shape[-2:])
     columns = np.empty((len(steps), *batch.shape[:2]), np.int64)
     stop = np.zeros(1, np.int64)
     at = np.asarray([steps[step] for step in order], np.float64)
@@ -108,21 +109,7 @@ def _columns_along(scores: Tensor, cost: Tensor, mask: Tensor | None, steps: Seq
     long = len(steps) * batch.size * batch.shape[1] > _LONG_WORK
     infeasible = max(threads.split(work, len(batch), least=_LEAST_WORK // batch[0].size, stop=stop, long=long))
     if infeasible >= 0:
-        where = np.unravel_index(infeasible, scores.shape[:-2]) if scores.dim() > 2 else ()
-        raise ValueError(
-            f"the mask leaves instance {tuple(int(i) for i in where)} without a perfect matching; "
-            "allow more pairs there"
-        )
+        where = place(infeasible, scores.shape[:-2])
+        raise ValueError(f"the mask leaves instance {where} without a perfect matching; allow more pairs there")
     columns = columns[np.argsort(order)]
     return torch.from_numpy(columns).reshape(len(steps), *scores.shape[:-1]).to(scores.device)
-
-
-def _numpy(tensor: Tensor) -> np.ndarray:
-    return tensor.detach().cpu().contiguous().numpy()
-
-
-def _periodic(tensor: Tensor, shape: torch.Size) -> np.ndarray:
-    """``tensor`` without the leading axes along which it only repeats: (period, n, m), not copied for every sample."""
-    while tensor.dim() > 2 and (tensor.shape[0] == 1 or tensor.stride(0) == 0):
-        tensor = tensor[0]
-    return _numpy(tensor.expand(shape[len(shape) - tensor.dim() :])).reshape(-1, *shape[-2:])
