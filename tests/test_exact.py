@@ -142,8 +142,8 @@ def test_gradients_are_those_of_the_score_function(row):
 
 
 @every_noise
-@named("matching-3x3", "matching-2x4")
-def test_gradients_of_matchings_are_those_of_the_score_function_under_every_noise(row, name):
+@named("matching-3x3", "matching-2x4", "bits", "custom-reals")
+def test_gradients_are_those_of_the_score_function_under_every_noise(row, name):
     noise, reference, slope = NOISES[name]
     mu, cost = problem(row)
     gamma = torch.from_numpy(reference.rvs((100_000, mu.numel()), random_state=3))
@@ -162,11 +162,46 @@ def test_gradients_of_matchings_are_those_of_the_score_function_under_every_nois
 @every_noise
 @every_structure
 def test_what_multiplies_scores_and_scale_alike_changes_nothing(row, name):
-    """Euler: <mu, d/dmu> + sigma d/dsigma = 0 for a function of mu / sigma."""
+    """Euler: sigma d/dsigma = -<mu, d/dmu> for a function of mu / sigma."""
     exact, mu = computed(row.name, NOISES[name][0], SMALL), problem(row)[0]
     total = (mu * exact.to_scores.value).sum() + SIGMA * exact.to_scale.value
     error = (mu * exact.to_scores.error).abs().sum() + SIGMA * exact.to_scale.error
     assert abs(total) < 5 * error + 1e-12
+
+
+def at_odds(y: Tensor) -> Tensor:
+    """A task loss that is not linear in the structure."""
+    y = y.flatten(1)
+    return (y.sum(1) - 1).square() + y[:, 0] * y[:, -1]
+
+
+@every_structure
+def test_a_task_loss_that_is_a_function_is_judged_as_it_is(row):
+    """By the score function, whose loss may be any."""
+    mu = problem(row)[0]
+    draws = ScoreFunction.draw(row, mu, SIGMA, mu, draws=100_000, seed=2)
+    loss = at_odds(draws.y)
+    loss = (loss - loss.mean())[:, None]
+    slope = 1 - torch.exp(-(draws.gamma + 0.5772156649015329))
+    to_sigma = (draws.gamma * slope - 1).sum(1, keepdim=True)
+    found = dl.exact(mu, at_odds, row.structure, SIGMA, points=1 << 11, generator=seeded())
+    expected = Estimate.of(loss * torch.cat([slope, to_sigma], 1) / SIGMA)
+    # Where every structure has the same loss, both are nothing but rounding.
+    rounding = torch.tensor(1e-12, dtype=torch.float64)
+    assert_agrees(Estimate(expected.mean, torch.hypot(expected.error, rounding)), gradient(found))
+    averaged = Estimate.of(at_odds(draws.y))
+    assert_agrees(Estimate(averaged.mean, torch.hypot(averaged.error, rounding)), estimate(found.loss))
+
+
+@every_structure
+def test_a_linear_function_has_the_values_of_its_coefficients(row):
+    mu, cost = problem(row)
+    linear, function = (
+        dl.exact(mu, given, row.structure, SIGMA, points=64, generator=seeded())
+        for given in (cost, lambda y: y.flatten(1) @ cost.flatten())
+    )
+    assert torch.equal(linear.probabilities.value, function.probabilities.value)
+    torch.testing.assert_close(gradient(function).mean, gradient(linear).mean, rtol=1e-12, atol=1e-12)
 
 
 @every_structure
@@ -346,6 +381,7 @@ REFUSED = {
     ),
     "Uniform has no _standard_quantile, which exact values need": lambda: dl.exact(THREE, THREE, CHOICE, noise=Uniform()),
     "cannot take k = 4 of n = 3": lambda: dl.exact(THREE, THREE, dl.Subset(4)),
+    "cost returned shape () for 3 structures; expected one each": lambda: dl.exact(THREE, torch.sum, CHOICE),
     "without a perfect matching": (
         lambda: dl.exact(torch.zeros(2, 2), torch.zeros(2, 2), dl.Matching(torch.ones(2, 2, dtype=torch.bool)))
     ),
