@@ -16,7 +16,7 @@ from tables import Row
 from torch import Tensor
 
 import directloss as dl
-from directloss.noise_kernel import gumbel
+from directloss.noise.kernel import gumbel
 from directloss.report.playground import page
 
 ROW = Row("matching", dl.Matching(), (3, 3))
