@@ -81,7 +81,9 @@ def measure(kind: str, cost_name: str, size: int, seconds: float, unrelated: boo
     negated = [-matrices for matrices in both]
 
     def ours() -> torch.Tensor:
-        return dl.Matching().ones_along(scores, cost, (0.0, epsilon))
+        positions = dl.Matching().vertices_along((scores,), cost, (0.0, epsilon))[0].positions
+        assert positions is not None
+        return positions
 
     def scipy() -> None:
         for matrices in both:
@@ -93,7 +95,7 @@ def measure(kind: str, cost_name: str, size: int, seconds: float, unrelated: boo
 
     def sinkhorn() -> None:
         leaf = scores.clone().requires_grad_()
-        dl.sinkhorn(leaf, iterations=20).square().sum().backward()
+        dl.sinkhorn(leaf, dl.Matching(), iterations=20).square().sum().backward()
 
     check_exact(ours(), scores, cost, epsilon)
     one = with_threads(1, ours, seconds)
@@ -106,10 +108,10 @@ def measure(kind: str, cost_name: str, size: int, seconds: float, unrelated: boo
     }
 
 
-def check_exact(ones: torch.Tensor, scores: torch.Tensor, cost: torch.Tensor, epsilon: float) -> None:
+def check_exact(positions: torch.Tensor, scores: torch.Tensor, cost: torch.Tensor, epsilon: float) -> None:
     """Ours must reach SciPy's objective, computed in float64, with a permutation."""
     size = scores.shape[-1]
-    for columns, step in zip((ones % size).numpy(), (0.0, epsilon), strict=True):
+    for columns, step in zip((positions % size).numpy(), (0.0, epsilon), strict=True):
         for instance, matrix in enumerate((scores.double() + step * cost.double()).numpy()):
             rows, best = linear_sum_assignment(matrix, maximize=True)
             assert len(set(columns[instance])) == size
