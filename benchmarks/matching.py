@@ -13,6 +13,7 @@ solves matrices that are hard in other ways (ties, scales, structure) once each,
 """
 
 import argparse
+import functools
 import math
 import time
 import tracemalloc
@@ -112,7 +113,9 @@ def measure(kind: str, cost_name: str, size: int, seconds: float, unrelated: boo
     negated = [-matrices for matrices in both]
 
     def ours() -> torch.Tensor:
-        return dl.Matching().ones_along(scores, cost, (0.0, epsilon))
+        positions = dl.Matching().vertices_along((scores,), cost, (0.0, epsilon))[0].positions
+        assert positions is not None
+        return positions
 
     def scipy() -> None:
         for matrices in both:
@@ -124,7 +127,7 @@ def measure(kind: str, cost_name: str, size: int, seconds: float, unrelated: boo
 
     def sinkhorn() -> None:
         leaf = scores.clone().requires_grad_()
-        dl.sinkhorn(leaf, iterations=20).square().sum().backward()
+        dl.sinkhorn(leaf, dl.Matching(), iterations=20).square().sum().backward()
 
     check_exact(ours(), scores, cost, (0.0, epsilon))
     one = with_threads(1, ours, seconds)
@@ -143,9 +146,10 @@ def measure_family(make: Callable[[np.random.Generator, int], np.ndarray], size:
     matrices = np.stack([make(rng, size) for _ in range(max(1, min(5, 200_000 // size**2)))])
     scores = torch.from_numpy(matrices)
     nothing = torch.zeros(size, size, dtype=torch.float64)
-    check_exact(dl.Matching().ones_along(scores, nothing, (0.0,)), scores, nothing, (0.0,))
-    ours = with_threads(1, lambda: dl.Matching().ones_along(scores, nothing, (0.0,)), seconds)
-    return ours / with_threads(1, lambda: [linear_sum_assignment(m, maximize=True) for m in matrices], seconds)
+    ours = functools.partial(dl.Matching().vertices_along, (scores,), nothing, (0.0,))
+    check_exact(ours()[0].positions, scores, nothing, (0.0,))
+    took = with_threads(1, ours, seconds)
+    return took / with_threads(1, lambda: [linear_sum_assignment(m, maximize=True) for m in matrices], seconds)
 
 
 def measure_families(seconds: float) -> list[list[str]]:
@@ -158,10 +162,10 @@ def measure_families(seconds: float) -> list[list[str]]:
     return lines
 
 
-def check_exact(ones: torch.Tensor, scores: torch.Tensor, cost: torch.Tensor, steps: tuple[float, ...]) -> None:
+def check_exact(positions: torch.Tensor, scores: torch.Tensor, cost: torch.Tensor, steps: tuple[float, ...]) -> None:
     """Ours must reach SciPy's objective, computed in float64, with a permutation."""
     size = scores.shape[-1]
-    for columns, step in zip((ones % size).numpy(), steps, strict=True):
+    for columns, step in zip((positions % size).numpy(), steps, strict=True):
         for instance, matrix in enumerate((scores.double() + step * cost.double()).numpy()):
             rows, best = linear_sum_assignment(matrix, maximize=True)
             assert len(set(columns[instance])) == size

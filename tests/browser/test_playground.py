@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from directloss.noise_kernel import gumbel
 from oracles import Estimate, ScoreFunction, assert_agrees
 from selenium import webdriver
 from selenium.webdriver.common.action_chains import ActionChains
@@ -17,6 +16,7 @@ from tables import Row
 from torch import Tensor
 
 import directloss as dl
+from directloss.noise.kernel import gumbel
 from directloss.report.playground import page
 
 ROW = Row("matching", dl.Matching(), (3, 3))
