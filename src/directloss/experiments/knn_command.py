@@ -18,13 +18,13 @@ import torch
 from directloss import data as image_data
 from directloss import nets
 from directloss.errors import UserError
-from directloss.losses.direct import Sides
 from directloss.experiments import figures, neighbors, summary
 from directloss.experiments.images import Images
 from directloss.experiments.parallel import Ranks
 from directloss.experiments.results_command import to_csv
 from directloss.experiments.sort_command import one_of, split_list, split_numbers
 from directloss.files import write_atomically
+from directloss.losses.direct import Sides
 from directloss.runs import code_version, config_hash, open_store
 
 if TYPE_CHECKING:

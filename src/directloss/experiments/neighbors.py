@@ -17,18 +17,18 @@ from torch import Tensor, nn
 
 from directloss import costs, nets
 from directloss.errors import UserError
+from directloss.experiments.images import Images, accuracy, augment, embed
+from directloss.experiments.parallel import Ranks
+from directloss.files import open_atomically
 from directloss.layers.neuralsort import neuralsort
 from directloss.layers.relaxed_subset import relaxed_subset
 from directloss.losses.criterion import DirectLoss
 from directloss.losses.direct import Sides
 from directloss.losses.epsilon import AdaptiveEpsilon
-from directloss.experiments.images import Images, accuracy, augment, embed
-from directloss.experiments.parallel import Ranks
-from directloss.files import open_atomically
 from directloss.neighbors.distance import negative_distance, without_diagonal
 from directloss.noise import Gumbel
-from directloss.runs import code_version, config_hash
 from directloss.perturbation import perturb
+from directloss.runs import code_version, config_hash
 from directloss.structures.subset import Subset
 
 METHODS = ("direct0", "direct1", "dsl", "neuralsort", "neuralsort-stochastic", "relaxsubsample")

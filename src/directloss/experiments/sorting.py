@@ -23,8 +23,8 @@ from directloss.losses.direct import Sides, evaluate_direct
 from directloss.losses.epsilon import AdaptiveEpsilon
 from directloss.nets import SortingNet, SortingScale
 from directloss.noise import Gumbel, Noise
-from directloss.runs import Store, Workers, fan_out
 from directloss.perturbation import perturb
+from directloss.runs import Store, Workers, fan_out
 from directloss.structures.matching import Matching
 
 METHODS = ("direct0", "direct1", "dsl", "gumbel-sinkhorn")
