@@ -1,7 +1,9 @@
 """The table of structures that every generic test runs over. A new structure is one more row."""
 
 import functools
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 import torch
@@ -62,9 +64,9 @@ def cheapest(scores: Tensor) -> Tensor:
     return torch.nn.functional.one_hot(scores.argmin(-1), scores.shape[-1])
 
 
-def above(scores: Tensor, limit: Tensor) -> Tensor:
-    """Entries whose score is larger than an instance's limit: needs data."""
-    return (scores > limit).to(scores.dtype)
+def positive_allowed(scores: Tensor, allowed: Tensor) -> Tensor:
+    """The entries with a positive score that an instance's data allow."""
+    return ((scores > 0) & allowed).to(scores.dtype)
 
 
 MASK = torch.tensor([[False, True, False], [False, False, False], [False, False, True]])
@@ -123,3 +125,53 @@ def index_in(y: Tensor, every: Tensor) -> Tensor:
     same = (y.reshape(*batch, 1, -1).double() == every.to(y.device).flatten(1)).all(-1)
     assert same.any(-1).all(), "a returned tensor is not a structure"
     return same.double().argmax(-1)
+
+
+@dataclass(frozen=True)
+class LossRow:
+    """A loss, called as ``call(scores, supervision, structure, **options, reduction=)``. A new loss is one more row."""
+
+    name: str
+    call: Callable[..., Any]
+    supervision: str  # "cost" or "target"
+    fits: Callable[[Row], bool]  # which structures it takes
+    options: dict[str, Any]  # what it is called with
+    changes: dict[str, Any]  # for each option, another value that must change something
+    random: bool  # draws noise
+
+
+@dataclass(frozen=True)
+class LayerRow:
+    """A layer, called as ``call(scores, structure, **options)``. A new layer is one more row."""
+
+    name: str
+    call: Callable[..., Any]
+    structure: dl.Structure | None  # None: it takes values, no structure
+    wrong: dl.Structure | None  # one that it does not fit
+    entries: tuple[int, ...]
+    options: dict[str, Any]
+    changes: dict[str, Any]
+
+
+LOSSES = [
+    LossRow(
+        "direct",
+        dl.direct_loss,
+        "cost",
+        lambda row: True,
+        {"epsilon": -1.0, "scale": 1.0, "samples": 2},
+        {"epsilon": 0.5, "sides": "both", "scale": 2.0, "noise": dl.Normal(), "samples": 3},
+        True,
+    ),
+    LossRow("direct-noiseless", dl.direct_loss, "cost", lambda row: True, {"epsilon": -1.0}, {"sides": "both"}, False),
+]
+
+LAYERS = [
+    LayerRow("sinkhorn", dl.sinkhorn, dl.Matching(), dl.Choice(), (3, 3), {}, {"temperature": 2.0, "iterations": 1}),
+    LayerRow("sinkhorn-masked", dl.sinkhorn, dl.Matching(MASK), dl.Bits(), (3, 3), {}, {"temperature": 2.0}),
+    LayerRow("relaxed-subset", dl.relaxed_subset, dl.Subset(2), dl.Matching(), (5,), {}, {"temperature": 2.0}),
+    LayerRow("neuralsort", dl.neuralsort, None, None, (5,), {}, {"temperature": 2.0, "k": 2}),
+]
+
+every_loss = pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: loss.name)
+every_layer = pytest.mark.parametrize("layer", LAYERS, ids=lambda layer: layer.name)
