@@ -55,8 +55,10 @@ def load(weight, places, entries, scores, cost, steps, block):
     for lane in range(LANES):
         problem = min(block * LANES + lane, count * steps.shape[0] - 1)
         instance, step = problem % count, steps[problem // count]
-        price = instance % period
-        for k in range(places.shape[0]):
-            weight[places[k] * LANES + lane] = np.float64(scores[instance, entries[k]]) + step * np.float64(
-                cost[price, entries[k]]
-            )
+        score, price = scores[instance], cost[instance % period]
+        if step == 0.0:
+            for k in range(places.shape[0]):
+                weight[places[k] * LANES + lane] = score[entries[k]]
+        else:
+            for k in range(places.shape[0]):
+                weight[places[k] * LANES + lane] = np.float64(score[entries[k]]) + step * np.float64(price[entries[k]])
