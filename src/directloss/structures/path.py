@@ -72,8 +72,7 @@ class Path(Structure):
 
 def best_routes(routes: Routes, scores: Tensor, cost: Tensor, steps: Sequence[float]) -> Vertices:
     """The best route for scores (..., E) and every step."""
-    from directloss.structures.kernels.lanes import LANES
-    from directloss.structures.kernels.path import best_paths
+    from directloss.structures.kernels.paths import LANES, best_paths
 
     batch, price = scores_and_cost(scores, cost, 1)
     at = np.asarray(steps, np.float64)
