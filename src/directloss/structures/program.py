@@ -17,7 +17,6 @@ from directloss.structures.arrays import place, repeating
 from directloss.structures.base import MOST_STRUCTURES, Structure
 from directloss.structures.workers import Workers
 
-_CHUNKS = 8  # for each worker, because instances differ in how hard they are
 _REASONS = {
     highs.INFEASIBLE: "has no solution: its constraints and bounds contradict each other",
     highs.UNBOUNDED: "is unbounded: its score grows without limit; give lower and upper bounds",
@@ -135,12 +134,14 @@ class Program(Structure):
         return (Vertices.of_dense(y, 1),)
 
     def _by_workers(self, scores: Tensor, shared: tuple[Tensor, ...], repeated: list[Tensor]) -> Tensor:
-        chunk = max(1, len(scores) // (_CHUNKS * self.workers))
-        tasks = []
-        for first in range(0, len(scores), chunk):
-            rows = torch.arange(first, min(first + chunk, len(scores)))
+        tasks, first = [], 0
+        while first < len(scores):
+            # Ever smaller tasks, because instances differ in how hard they are: all workers end at about one time.
+            size = max(1, (len(scores) - first) // (3 * self.workers))
+            rows = torch.arange(first, first + size)
             cost, *rest = (tensor if len(tensor) == 1 else tensor[rows % len(tensor)] for tensor in repeated)
             tasks.append((scores[rows], cost, *shared, *rest))
+            first += size
         return torch.cat(_pool(self.workers, os.getpid()).map(tasks), 1)
 
     def _mask(self, n: int) -> Tensor:
