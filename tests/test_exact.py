@@ -379,7 +379,9 @@ REFUSED = {
     "this custom structure cannot be enumerated: pass structures= to dl.custom": (
         lambda: dl.exact(THREE, THREE, dl.custom(lambda scores: scores > 0))
     ),
-    "Uniform has no _standard_quantile, which exact values need": lambda: dl.exact(THREE, THREE, CHOICE, noise=Uniform()),
+    "Uniform has no _standard_quantile, which exact values need": lambda: dl.exact(
+        THREE, THREE, CHOICE, noise=Uniform()
+    ),
     "cannot take k = 4 of n = 3": lambda: dl.exact(THREE, THREE, dl.Subset(4)),
     "cost returned shape () for 3 structures; expected one each": lambda: dl.exact(THREE, torch.sum, CHOICE),
     "without a perfect matching": (
