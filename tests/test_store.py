@@ -7,6 +7,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from itertools import pairwise
 
 import pytest
@@ -283,7 +284,7 @@ def read_only(tmp_path):
     folder = tmp_path / "medium"
     folder.mkdir()
     yield folder
-    subprocess.run(["umount", folder], capture_output=True)
+    subprocess.run(["umount", "--lazy", folder], capture_output=True)
 
 
 @pytest.mark.parametrize("unfinished", [False, True], ids=["closed", "with-a-log"])
@@ -305,7 +306,8 @@ def test_a_store_on_a_read_only_medium_is_read_with_its_log(unfinished, read_onl
         pytest.skip("no read-only medium here: mounting takes root's rights")
     except OSError:
         pass
-    assert [row.repetition for row in Store(path, create=False).rows()] == [0]
+    with closing(Store(path, create=False)) as medium:
+        assert [row.repetition for row in medium.rows()] == [0]
 
 
 def test_reading_creates_nothing(path):

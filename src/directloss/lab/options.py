@@ -31,7 +31,7 @@ class Option:
 
     def check(self, name: str, value: Any, listed: bool = False) -> None:
         """Raise UserError if a value is not allowed."""
-        what = f"--{name.replace('_', '-')} {'has' if listed else 'is'}"
+        what = f"--{name.replace('_', '-')} {'has' if listed or self.of else 'is'}"
         if self.of is not None and value not in (allowed := tuple(self.of())):
             if not (self.own and ":" in str(value)):
                 own = ", or your own as module:name" if self.own else ""
