@@ -76,7 +76,7 @@ def draw_instance(name: str, size: int, k: int, seed: int) -> tuple["Structure",
     from directloss import costs
 
     if size > MOST:
-        raise UserError(f"--size is {size}, more than the {MOST:,} structures that are enumerated; take a smaller one")
+        raise UserError(f"--size is {size}, more than the {MOST:,} structures; take a smaller one")
     structure, entries = make_structure(name, size, k)
     try:
         structure.check_count(entries, MOST)

@@ -92,7 +92,7 @@ def write(experiment: Experiment, rows: list[Row], folder: Path) -> None:
         f"- spread: {experiment.spread(rows)}\n"
         f"- machine: {machine()}\n"
     )
-    tables = [f"{table.title}\n\n{table.to_markdown()}" for table in experiment.tables(rows, experiment.title)]
+    tables = [f"{table.caption}\n\n{table.to_markdown()}" for table in experiment.tables(rows, experiment.title)]
     notes = "".join(f"- {note}\n" for note in experiment.notes(rows))
     write_atomically(folder / "table.md", "\n".join([facts, *tables, *filter(None, [notes])]))
     for drawing in experiment.figures:

@@ -147,7 +147,7 @@ class Store:
         if write:
             return connect(self.path)
         address = self.path.absolute().as_uri()
-        db = connect(f"{address}?mode=ro", uri=True)
+        db = connect(f"{address}?mode=rw", uri=True)
         try:
             db.execute("SELECT count(*) FROM sqlite_master")
             return db

@@ -149,7 +149,8 @@ def _grouped(rows: Sequence[Row], names: Sequence[str]) -> list[tuple[str, list[
 
 def sources(experiment: Experiment, known: Sequence[tuple[Any, Sequence[Row]]]) -> list[Source]:
     """A source for all configurations that one command makes: those that differ in one axis only."""
-    axis = {one.name: name for name, (one, _, _) in experiment.options().items()}.get((*experiment.axes, "")[-1], "")
+    names = {one.name: name for name, (one, _, _) in experiment.options().items()}
+    axis = names[experiment.axes[-1]] if experiment.axes else ""
     runs: dict[tuple[Any, ...], list[tuple[Any, Sequence[Row]]]] = defaultdict(list)
     for config, rows in known:
         options = experiment.command_options(config)
