@@ -12,7 +12,7 @@ from tables import Row
 from torch import Tensor
 
 import directloss as dl
-from directloss.noise import EULER_GAMMA
+from directloss.noise.distributions import EULER_GAMMA
 
 
 def expected_best(row: Row, mu: Tensor, sigma: Tensor) -> Tensor:

@@ -1,5 +1,6 @@
 """The table of structures that every generic test runs over. A new structure is one more row."""
 
+import functools
 from dataclasses import dataclass
 
 import pytest
@@ -18,7 +19,7 @@ class Row:
     @property
     def every(self) -> Tensor:
         """All structures, (N, *E)."""
-        return self.structure.enumerate(self.entries)
+        return self.structure.enumerate(torch.zeros(self.entries, dtype=torch.float64))
 
     def scores(self, *batch: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:
         return torch.randn(*batch, *self.entries, generator=torch.Generator().manual_seed(seed)).to(dtype)
@@ -48,11 +49,33 @@ def every_row(entries: tuple[int, ...]) -> Tensor:
     return torch.eye(entries[0]).unsqueeze(-1).expand(-1, -1, entries[1])
 
 
+REALS = torch.tensor([[0, 0, 0], [2, -1, 0], [0, 3, 1], [1.5, 0, -2], [-1, -1, 4], [2, 3, 0.25]], dtype=torch.float64)
+
+
+def best_of_reals(scores: Tensor) -> Tensor:
+    """The best of vertices that are not 0/1."""
+    return REALS[(scores.double() @ REALS.mT).argmax(-1)]
+
+
+def cheapest(scores: Tensor) -> Tensor:
+    """A minimiser."""
+    return torch.nn.functional.one_hot(scores.argmin(-1), scores.shape[-1])
+
+
+def above(scores: Tensor, limit: Tensor) -> Tensor:
+    """Entries whose score is larger than an instance's limit: needs data."""
+    return (scores > limit).to(scores.dtype)
+
+
 MASK = torch.tensor([[False, True, False], [False, False, False], [False, False, True]])
 
 STRUCTURES = [
     Row("choice", dl.Choice(), (4,)),
+    Row("choice-masked", dl.Choice(mask=torch.tensor([True, False, True, True])), (4,)),
+    Row("bits", dl.Bits(), (4,)),
+    Row("bits-masked", dl.Bits(mask=torch.tensor([True, False, True, True])), (4,)),
     Row("subset", dl.Subset(2), (5,)),
+    Row("subset-masked", dl.Subset(2, mask=torch.tensor([True, False, True, True, True])), (5,)),
     Row("matching-3x3", dl.Matching(), (3, 3)),
     Row("matching-4x4", dl.Matching(), (4, 4)),
     Row("matching-2x4", dl.Matching(), (2, 4)),
@@ -60,10 +83,20 @@ STRUCTURES = [
     Row("matching-masked", dl.Matching(forbidden=MASK), (3, 3)),
     Row("custom", dl.custom(one_hot_argmax, structures=lambda entries: torch.eye(entries[0])), (4,)),
     Row("custom-unbatched", dl.custom(heaviest_row, 2, batched=False, structures=every_row), (3, 2)),
+    Row("custom-reals", dl.custom(best_of_reals, structures=REALS), (3,)),
+    Row("custom-minimize", dl.custom(cheapest, minimize=True, structures=torch.eye(4)), (4,)),
     Row("custom-any-size", dl.custom(positive_entries, structures=every_set), (4,)),
 ]
 
+# One value for each instance, so that instances can be told apart.
+direct_loss = functools.partial(dl.direct_loss, reduction="none")
+
 every_structure = pytest.mark.parametrize("row", STRUCTURES, ids=lambda row: row.name)
+
+
+zero_one_structures = pytest.mark.parametrize(
+    "row", [row for row in STRUCTURES if row.name != "custom-reals"], ids=lambda row: row.name
+)
 
 
 def named(*names: str) -> pytest.MarkDecorator:

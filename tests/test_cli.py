@@ -11,7 +11,7 @@ import time
 import distributed
 import pytest
 
-from directloss import auditor
+import directloss.judging.audit as judging_audit
 from directloss.cli import main
 from directloss.experiments import audit as audit_experiment
 from directloss.experiments import distribution, dynamics, sorting
@@ -208,7 +208,7 @@ def test_audit_shows_a_table_and_writes_it_and_a_figure(run, folder):
 def test_a_finished_audit_is_read_from_the_store(run, folder, monkeypatch):
     monkeypatch.setattr(figures, "save", lambda *_: None)
     first = run(*audit(output="first"))
-    monkeypatch.setattr(auditor, "audit", fail)
+    monkeypatch.setattr(judging_audit, "audit", fail)
     assert run(*audit(output="second")).replace("second", "first").split("tables")[0] == first.split("tables")[0]
     assert (folder / "first/audit.csv").read_text() == (folder / "second/audit.csv").read_text()
     (row,) = json.loads(run("results", "export", "--format", "json"))

@@ -10,7 +10,7 @@ import directloss as dl
 
 # Three labels; the first is right for every instance. Margins of 1, 3 and 30 below the best label.
 COST = torch.tensor([0.0, 1.0, 1.0])
-SCORES = torch.tensor([[0.0, 1.0, -9.0], [0.0, 3.0, -9.0], [0.0, 30.0, -9.0]])
+SCORES = torch.tensor([[0.0, 1.0, -9.0], [0.0, 3.0, -9.0], [0.0, 30.0, -9.0]], requires_grad=True)
 
 
 def criterion(epsilon, **options):
@@ -40,7 +40,7 @@ def test_the_criterion_is_the_function(row, sides):
 @pytest.mark.parametrize(("epsilon", "share"), [(-0.5, 1.0), (-2.0, 2 / 3), (-5.0, 1 / 3), (-50.0, 0.0)])
 def test_zero_gradient_fraction_counts_the_instances_without_a_gradient(epsilon, share):
     module = criterion(epsilon)
-    scores = SCORES.clone().requires_grad_()
+    scores = SCORES.detach().clone().requires_grad_()
     module(scores, COST).sum().backward()
     assert module.zero_gradient_fraction == pytest.approx(share)
     assert (scores.grad == 0).all(-1).double().mean().item() == pytest.approx(share)
@@ -106,7 +106,7 @@ def test_a_positive_loss_is_one_above_the_best_possible_whatever_its_constant(co
     wrong, right = criterion(dl.AdaptiveEpsilon(-0.5)), criterion(dl.AdaptiveEpsilon(-0.5))
     wrong(SCORES, cost)
     assert float(wrong.epsilon) == pytest.approx(-0.55)
-    right(torch.tensor([[9.0, 1.0, 1.0]]), cost)
+    right(torch.tensor([[9.0, 1.0, 1.0]], requires_grad=True), cost)
     assert float(right.epsilon) == -0.5
 
 

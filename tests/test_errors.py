@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from tables import MASK, every_structure
+from tables import MASK, direct_loss, every_structure
 
 import directloss as dl
 
@@ -23,7 +23,7 @@ def test_scores_and_costs_must_be_finite(row, value):
     with pytest.raises(ValueError, match="cost hold 1 NaN or infinite entries"):
         row.structure.solve_along(row.scores(3), spoilt(row, value), (0.0, 1.0))
     with pytest.raises(ValueError, match="NaN or infinite"):
-        dl.direct_loss(spoilt(row, value), row.scores(3), row.structure, epsilon=1.0, scale=1.0, samples=2)
+        direct_loss(spoilt(row, value), row.scores(3), row.structure, epsilon=1.0, scale=1.0, samples=2)
 
 
 @every_structure
@@ -31,14 +31,14 @@ def test_scores_must_be_floating_point_tensors(row):
     with pytest.raises(TypeError, match=r"torch.int64, expected a floating-point dtype: call .float\(\)"):
         row.structure.solve(row.scores(3).long())
     with pytest.raises(TypeError, match=r"floating-point dtype: call .float\(\)"):
-        dl.direct_loss(row.scores(3).long(), row.scores(3), row.structure, epsilon=1.0, scale=1.0)
+        direct_loss(row.scores(3).long(), row.scores(3), row.structure, epsilon=1.0, scale=1.0)
     for wrong in (row.scores(3).tolist(), row.scores(3).numpy(), None):
         with pytest.raises(TypeError, match=rf"{type(wrong).__name__}, expected a torch.Tensor"):
             row.structure.solve(wrong)
         with pytest.raises(TypeError, match=type(wrong).__name__):
-            dl.direct_loss(wrong, row.scores(3), row.structure, epsilon=1.0)
+            direct_loss(wrong, row.scores(3), row.structure, epsilon=1.0)
         with pytest.raises(TypeError, match=type(wrong).__name__):
-            dl.direct_loss(row.scores(3), wrong, row.structure, epsilon=1.0)
+            direct_loss(row.scores(3), wrong, row.structure, epsilon=1.0)
 
 
 @every_structure
@@ -48,7 +48,7 @@ def test_scores_must_have_the_axes_of_the_entries(row):
         row.structure.solve(short)
     # Not even where the axis of the samples could be mistaken for an entry axis.
     with pytest.raises(ValueError, match=r"axes|shape"):
-        dl.direct_loss(short, row.scores(), row.structure, epsilon=1.0, scale=1.0, samples=row.entries[-1])
+        direct_loss(short, row.scores(), row.structure, epsilon=1.0, scale=1.0, samples=row.entries[-1])
 
 
 @every_structure
@@ -58,13 +58,13 @@ def test_costs_must_broadcast_to_the_scores(row):
         with pytest.raises(ValueError, match=r"does not broadcast to the scores' .* give the cost the shape"):
             row.structure.solve_along(row.scores(3), cost, (0.0, 1.0))
         with pytest.raises(ValueError, match=r"cost has shape .* does not broadcast"):
-            dl.direct_loss(row.scores(3), cost, row.structure, epsilon=1.0, scale=1.0, samples=5)
+            direct_loss(row.scores(3), cost, row.structure, epsilon=1.0, scale=1.0, samples=5)
 
 
 @every_structure
 def test_costs_must_not_have_an_axis_for_the_samples(row):
     with pytest.raises(ValueError, match=r"cost has shape .* does not broadcast"):
-        dl.direct_loss(row.scores(3), row.scores(5, 3), row.structure, epsilon=1.0, scale=1.0, samples=5)
+        direct_loss(row.scores(3), row.scores(5, 3), row.structure, epsilon=1.0, scale=1.0, samples=5)
 
 
 @every_structure
@@ -101,10 +101,10 @@ def test_structures_that_do_not_exist_are_refused():
     [
         (MASK.float(), TypeError, "torch.float32, expected a boolean tensor"),
         (MASK.tolist(), TypeError, "list, expected a boolean tensor"),
-        (MASK[0], ValueError, r"forbidden has shape \(3,\), expected \(..., n, m\)"),
+        (MASK[0], ValueError, r"forbidden has shape \(3,\), expected at least 2 axes"),
         (MASK[:2], ValueError, r"mask of \(2, 3\) entries, but the scores have \(3, 3\)"),
-        (MASK.expand(2, 1, 3, 3), ValueError, "does not broadcast"),
-        (MASK.expand(5, 3, 3), ValueError, "does not broadcast"),
+        (MASK.expand(2, 1, 3, 3), ValueError, "do not broadcast"),
+        (MASK.expand(5, 3, 3), ValueError, "do not broadcast"),
     ],
     ids=["float", "list", "vector", "entries", "more-batch-axes", "larger-batch"],
 )
@@ -114,7 +114,7 @@ def test_a_mask_is_boolean_and_fits(forbidden, error, message):
 
 
 def test_a_mask_must_fit_the_batch():
-    with pytest.raises(ValueError, match=r"forbidden has shape .* does not broadcast"):
+    with pytest.raises(ValueError, match=r"forbidden has batch axes \(4,\), which do not broadcast"):
         dl.Matching(MASK.expand(4, 3, 3)).solve(torch.zeros(5, 3, 3))
 
 
@@ -137,22 +137,22 @@ def test_a_mask_without_a_perfect_matching_names_the_instance(forbidden):
     some[1, 2] = forbidden
     with pytest.raises(ValueError, match=r"instance \(1, 2\) without a perfect matching"):
         dl.Matching(some).solve(torch.zeros(2, 4, *shape))
-    assert len(dl.Matching(forbidden).enumerate(shape)) == 0
+    assert len(dl.Matching(forbidden).enumerate(torch.zeros(shape))) == 0
 
 
 def test_a_mask_with_batch_axes_is_not_enumerated():
-    with pytest.raises(ValueError, match="enumerate one instance's"):
-        dl.Matching(MASK.expand(2, 3, 3)).enumerate((3, 3))
+    with pytest.raises(ValueError, match=r"forbidden has batch axes \(2,\)"):
+        dl.Matching(MASK.expand(2, 3, 3)).enumerate(torch.zeros(3, 3))
 
 
 @pytest.mark.parametrize(
     ("maximiser", "error", "message"),
     [
-        (lambda s: s[..., :-1], ValueError, r"returned shape \(3, 3\) for scores of shape \(3, 4\)"),
+        (lambda s: s[..., :-1], ValueError, r"returned shape \(.*3, 3\) for scores of shape \(.*3, 4\)"),
         (lambda s: s.argmax(-1), ValueError, r"pass batched=False if it takes one instance at a time"),
         (lambda s: s.tolist(), TypeError, "returned list, expected a torch.Tensor"),
         (lambda s: None, TypeError, "returned NoneType, expected a torch.Tensor"),
-        (lambda s: torch.full_like(s, NAN), ValueError, "returned .* structure is a "),
+        (lambda s: torch.full_like(s, NAN), ValueError, "returned 12 NaN or infinite entries of 12"),
     ],
     ids=["shape", "index", "list", "none", "nan"],
 )
@@ -167,7 +167,7 @@ def test_custom_arguments_are_checked():
     with pytest.raises(ValueError, match="entry_dims is 0, expected at least 1"):
         dl.custom(torch.sign, entry_dims=0)
     with pytest.raises(ValueError, match=r"pass structures= to dl.custom"):
-        dl.custom(torch.sign).enumerate((3,))
+        dl.custom(torch.sign).enumerate(torch.zeros(3))
 
 
 BAD_OPTIONS = [
@@ -192,4 +192,4 @@ BAD_OPTIONS = [
 @pytest.mark.parametrize(("options", "message"), BAD_OPTIONS, ids=[str(options) for options, _ in BAD_OPTIONS])
 def test_options_of_the_loss_are_checked(row, options, message):
     with pytest.raises(ValueError, match=message):
-        dl.direct_loss(row.scores(3), row.scores(3), row.structure, **{"epsilon": 1.0, **options})
+        direct_loss(row.scores(3), row.scores(3), row.structure, **{"epsilon": 1.0, **options})

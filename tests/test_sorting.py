@@ -84,7 +84,7 @@ CHANGES = {
     "sides": (DSL, "both"),
     "epsilon": (DSL, 12.0),
     "growth": (replace(DSL, epsilon=-1e-6, max_epochs=100), 2.0),  # far too small to make a difference
-    "limit": (DSL, 0.1),
+    "limit": (replace(DSL, epsilon=-1e-6, max_epochs=100, growth=2.0), 2e-6),
     "samples": (DSL, 3),
     "noise_variance": (DSL, 1.0),
     "scale_learning_rate": (DSL, 1.0),

@@ -40,7 +40,11 @@ def test_enumerated_structures_are_distinct(row):
     ("structure", "entries", "count"),
     [
         (dl.Choice(), (7,), 7),
+        (dl.Choice(torch.tensor([True, False, True])), (3,), 2),
+        (dl.Bits(), (5,), 32),
+        (dl.Bits(torch.tensor([True, False, True])), (3,), 4),
         (dl.Subset(3), (7,), 35),
+        (dl.Subset(2, torch.tensor([True, False, True, True])), (4,), 3),
         (dl.Matching(), (4, 4), 24),
         (dl.Matching(), (2, 5), 20),
         (dl.Matching(), (5, 2), 20),
@@ -49,8 +53,9 @@ def test_enumerated_structures_are_distinct(row):
     ],
 )
 def test_enumerate_counts_what_combinatorics_says(structure, entries, count):
-    assert len(structure.enumerate(entries)) == structure.count(entries) == count
-    assert structure.enumerate(entries, dtype=torch.float32).dtype == torch.float32
+    scores = torch.zeros(entries)
+    assert len(structure.enumerate(scores)) == structure.count(scores) == count
+    assert structure.enumerate(scores.double()).dtype == torch.float64
 
 
 @pytest.mark.parametrize(
@@ -65,7 +70,7 @@ def test_enumerate_counts_what_combinatorics_says(structure, entries, count):
 )
 def test_too_many_structures_are_counted_not_made(structure, entries, many):
     with pytest.raises(ValueError, match=re.escape(f"has {many} structures, more than the 1,000,000")):
-        structure.enumerate(entries)
+        structure.enumerate(torch.zeros(()).expand(entries))
 
 
 @every_structure
@@ -160,6 +165,7 @@ def test_ties_give_a_valid_best_structure_and_the_same_one_each_time(row, values
     y = row.structure.solve(scores)
     assert_best(row, scores, y)
     assert torch.equal(y, row.structure.solve(scores))
+    assert torch.equal(y, torch.stack([row.structure.solve(one) for one in scores])), "the batch decides a tie"
 
 
 @every_structure

@@ -9,7 +9,7 @@ from functools import cache
 import pytest
 import torch
 from oracles import Estimate, ScoreFunction, assert_agrees, closed_estimate, closed_expectations, closed_gradient
-from tables import STRUCTURES, Row, every_structure, named
+from tables import STRUCTURES, Row, direct_loss, every_structure, named
 from torch import Tensor
 
 import directloss as dl
@@ -32,7 +32,7 @@ def estimated_gradient(row: Row, epsilon: float, sides: str, groups: int = GROUP
     scores = mu.expand(groups, *row.entries).clone().requires_grad_()
     scale = torch.full((groups,), SIGMA, dtype=torch.float64, requires_grad=True)
     generator = torch.Generator().manual_seed(1)
-    loss = dl.direct_loss(
+    loss = direct_loss(
         scores, cost, row.structure, epsilon=epsilon, sides=sides, scale=scale, samples=SAMPLES, generator=generator
     )
     loss.sum().backward()
@@ -117,7 +117,7 @@ def test_far_towards_better_structures_is_the_gradient_of_their_likelihood():
     epsilon = -1e3
     scores = mu.expand(GROUPS, 4).clone().requires_grad_()
     generator = torch.Generator().manual_seed(0)
-    dl.direct_loss(
+    direct_loss(
         scores, wrong, dl.Choice(), epsilon=epsilon, scale=SIGMA, samples=SAMPLES, generator=generator
     ).sum().backward()
     mu.requires_grad_()
@@ -153,7 +153,7 @@ def test_without_noise_the_estimate_at_zero_scores_says_nothing(row):
 
         def gradient(epsilon, samples=1, cost=cost, **options):
             scores = zero.clone().requires_grad_()
-            dl.direct_loss(scores, cost, row.structure, epsilon=epsilon, samples=samples, **options).backward()
+            direct_loss(scores, cost, row.structure, epsilon=epsilon, samples=samples, **options).backward()
             return scores.grad
 
         # The tie-break decides: nothing at all where it is right by chance, otherwise a step that grows as 1 / epsilon.

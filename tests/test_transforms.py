@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from tables import every_structure, named
+from tables import direct_loss, every_structure, named
 from torch.func import grad, vmap
 
 import directloss as dl
@@ -16,7 +16,7 @@ def test_vmap_and_vmap_of_grad_equal_the_batched_call(row, sides):
     scores, cost = row.scores(4, 3), row.scores(3, seed=1)
 
     def loss(scores, cost):
-        return dl.direct_loss(scores, cost, row.structure, epsilon=-0.5, sides=sides)
+        return direct_loss(scores, cost, row.structure, epsilon=-0.5, sides=sides)
 
     leaf = scores.clone().requires_grad_()
     batched = loss(leaf, cost)
@@ -36,7 +36,7 @@ def test_vmap_over_one_noise_equals_one_noise_for_all(row, sides):
     gamma = dl.Gumbel().sample((6, *row.entries), generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 
     def loss(scores, cost, **options):
-        return dl.direct_loss(scores, cost, row.structure, epsilon=-0.5, sides=sides, scale=0.7, samples=6, **options)
+        return direct_loss(scores, cost, row.structure, epsilon=-0.5, sides=sides, scale=0.7, samples=6, **options)
 
     leaf = scores.clone().requires_grad_()
     shared = loss(leaf, cost, noise=gamma.unsqueeze(1).expand(6, *scores.shape))
@@ -57,7 +57,7 @@ def test_vmap_of_grad_takes_a_scale_for_each_instance(row, wanted):
 
     def loss(scores, cost, scale):
         noise = gamma if scores.shape == row.entries else gamma.unsqueeze(1).expand(6, *scores.shape)
-        return dl.direct_loss(scores, cost, row.structure, epsilon=-0.5, scale=scale, noise=noise)
+        return direct_loss(scores, cost, row.structure, epsilon=-0.5, scale=scale, noise=noise)
 
     leaves = [argument.clone().requires_grad_() for argument in arguments]
     loss(*leaves).sum().backward()

@@ -1,79 +1,63 @@
-"""directloss: train neural networks through discrete structured predictors.
+"""directloss: train neural networks through discrete decisions.
 
-scores, scale ->  noise  ->  structure  ->  estimator  ->  autograd, any torch optimiser
+scores, scale ->  noise  ->  structure  ->  loss or layer  ->  autograd, any torch optimiser
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from directloss import costs, data, nets
-    from directloss.auditor import Audit, audit
-    from directloss.epsilon import AdaptiveEpsilon, suggest_epsilon
-    from directloss.estimators import DirectLoss, direct_loss, gumbel_neuralsort, gumbel_sinkhorn
-    from directloss.estimators.neuralsort import neuralsort
-    from directloss.estimators.relaxed_subset import relaxed_subset
-    from directloss.estimators.sinkhorn import sinkhorn
-    from directloss.expectations import exact
-    from directloss.neighbors import DirectNeighborsClassifier, NeighborLoss
-    from directloss.noise import Gumbel, Logistic, Noise, Normal
-    from directloss.structures import Choice, Matching, Structure, Subset
-    from directloss.structures.custom import custom
-    from directloss.threads import get_num_threads, set_num_threads
+from typing import Any
 
 __version__ = "0.1.0"
 
-__all__ = [
-    # structures: sets with a fast exact maximiser
-    "Choice",
-    "Matching",
-    "Structure",
-    "Subset",
-    "custom",
-    # noise: zero-mean distributions
-    "Gumbel",
-    "Logistic",
-    "Noise",
-    "Normal",
-    # estimators: rules that turn maximisations into gradients
-    "DirectLoss",
-    "direct_loss",
-    "AdaptiveEpsilon",
-    "suggest_epsilon",
-    "gumbel_neuralsort",
-    "gumbel_sinkhorn",
-    "neuralsort",
-    "relaxed_subset",
-    "sinkhorn",
-    # what is right: exact values by enumeration, and estimators against them
-    "Audit",
-    "audit",
-    "exact",
+# The public API: each name with the module that defines it. A name is imported when it is first used, so that
+# `directloss --help` does not wait for torch.
+_PUBLIC = {
+    # structures: finite sets with an exact maximiser
+    "Bits": "structures.bits",
+    "Choice": "structures.choice",
+    "Matching": "structures.matching",
+    "Structure": "structures.base",
+    "Subset": "structures.subset",
+    "custom": "structures.custom",
+    # noise: zero-mean distributions, and the one way to perturb
+    "Gumbel": "noise.distributions",
+    "Logistic": "noise.distributions",
+    "Noise": "noise.distributions",
+    "Normal": "noise.distributions",
+    "perturb": "perturbation",
+    # losses: loss(scores, supervision, structure, ...)
+    "DirectLoss": "losses.criterion",
+    "direct_loss": "losses.direct",
+    "AdaptiveEpsilon": "losses.epsilon",
+    # layers: layer(scores, structure, ...) -> y
+    "neuralsort": "layers.neuralsort",
+    "relaxed_subset": "layers.relaxed_subset",
+    "sinkhorn": "layers.sinkhorn",
+    # judging: what is right, and what a rule or a solver does
+    "Audit": "judging.audit",
+    "audit": "judging.audit",
+    "check_structure": "judging.check",
+    "exact": "judging.exact",
+    "suggest_epsilon": "judging.suggest",
     # k nearest neighbours: a loss for your own loop, and a scikit-learn classifier
-    "DirectNeighborsClassifier",
-    "NeighborLoss",
-    # task losses as linear costs, the paper's nets, and image data sets
-    "costs",
-    "nets",
-    "data",
+    "DirectNeighborsClassifier": "neighbors.classifier",
+    "NeighborLoss": "neighbors.loss",
     # settings
-    "get_num_threads",
-    "set_num_threads",
-]
+    "get_num_threads": "threads",
+    "set_num_threads": "threads",
+}
+# Task losses as linear costs, the paper's nets, and data sets.
+_MODULES = ("costs", "nets", "data")
 
-# Names are imported when they are first used, so that `directloss --help` does not wait for torch.
-_MODULES = ("structures", "noise", "estimators", "epsilon", "expectations", "auditor", "neighbors", "threads")
+__all__ = [*_PUBLIC, *_MODULES]
 
 
 def __getattr__(name: str) -> Any:
-    if name in __all__:
-        if name in ("costs", "nets", "data"):
-            return import_module(f"directloss.{name}")
-        for module in map(import_module, (f"directloss.{module}" for module in _MODULES)):
-            if hasattr(module, name):
-                globals()[name] = getattr(module, name)
-                return globals()[name]
-    raise AttributeError(f"module 'directloss' has no attribute {name!r}")
+    if name in _MODULES:
+        return import_module(f"directloss.{name}")
+    if name not in _PUBLIC:
+        raise AttributeError(f"module 'directloss' has no attribute {name!r}")
+    globals()[name] = found = getattr(import_module(f"directloss.{_PUBLIC[name]}"), name)
+    return found
 
 
 def __dir__() -> list[str]:

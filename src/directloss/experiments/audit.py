@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from torch import Tensor
 
-    from directloss.structures import Structure
+    from directloss.structures.base import Structure
 
 STRUCTURES = ("matching", "subset", "choice")
 MOST = 5040  # structures that are enumerated
@@ -55,12 +55,16 @@ def numbers(name: str, text: str, least: float = -math.inf) -> list[float]:
 
 def make_structure(name: str, size: int, k: int) -> tuple["Structure", tuple[int, ...]]:
     """The structure by its name, and the shape of its entries."""
-    from directloss.structures import Choice, Matching, Structure, Subset
+    from directloss.structures.base import Structure
+    from directloss.structures.choice import Choice
+    from directloss.structures.matching import Matching
+    from directloss.structures.subset import Subset
 
     if name == "subset" and not 1 <= k < size:
         raise UserError(f"--k is {k}; expected 1 to {size - 1}, fewer than --size")
     if name in STRUCTURES:
-        made: Any = {"matching": Matching, "choice": Choice, "subset": partial(Subset, k)}[name]()
+        kinds: dict[str, Callable[[], Any]] = {"matching": Matching, "choice": Choice, "subset": partial(Subset, k)}
+        made = kinds[name]()
     else:
         made = load_own(name)
         made = made if isinstance(made, Structure) else made(size)
@@ -79,11 +83,11 @@ def draw_instance(name: str, size: int, k: int, seed: int) -> tuple["Structure",
         raise UserError(f"--size is {size}, more than the {MOST:,} structures; take a smaller one")
     structure, entries = make_structure(name, size, k)
     try:
-        structure.check_count(entries, MOST)
+        structure.check_count(torch.zeros(()).expand(entries), MOST)
     except ValueError as error:
         raise UserError(f"--size is {size}: {error}") from None
     scores = torch.randn(entries, generator=torch.Generator().manual_seed(seed))
-    target = structure.enumerate(entries, scores.dtype)[0]
+    target = structure.enumerate(scores)[0]
     return structure, scores, costs.hamming(target) / (2 * target.sum())
 
 
@@ -100,17 +104,17 @@ def check(cells: Sequence[Config], context: Context) -> None:
 def train(config: Config, repetitions: Sequence[int], context: Context) -> Iterator[tuple[int, dict[str, Any]]]:
     import torch
 
-    from directloss.auditor import audit
-    from directloss.estimators import direct_loss
+    from directloss.judging.audit import audit
+    from directloss.losses.direct import direct_loss
 
     loss: Callable[..., Tensor] = direct_loss if config.loss == "direct_loss" else load_own(config.loss)
     structure, scores, cost = draw_instance(config.structure, config.size, config.k, config.seed)
     for number in repetitions:
         found = audit(
             loss,
-            structure,
             scores,
             cost,
+            structure,
             scale=numbers("scales", config.scales),
             epsilons=numbers("epsilons", config.epsilons) or None,
             samples=[int(count) for count in numbers("samples", config.samples)],

@@ -48,16 +48,16 @@ def sweep(instance: Instance, context: Context = Context()) -> list[Line]:
     """For each sigma: the probability of every structure with its error, Gibbs', and their distances."""
     import torch
 
-    from directloss.expectations import exact
+    from directloss.judging.exact import exact
 
     structure, scores, cost = draw_instance(instance.structure, instance.size, instance.k, instance.seed)
-    every = structure.enumerate(scores.shape).flatten(1)
+    every = structure.enumerate(scores.double()).flatten(1)
     values = every @ scores.double().flatten()
     generator = torch.Generator().manual_seed(instance.seed)
     points = []
     for done, sigma in enumerate(SIGMAS):
         context.progress(done / len(SIGMAS), f"σ = {sigma:g}")
-        found = exact(structure, scores, cost, sigma, generator=generator).probabilities
+        found = exact(scores, cost, structure, sigma, generator=generator).probabilities
         point: dict[str, Any] = {
             "sigma": sigma,
             "probabilities": found.value.tolist(),

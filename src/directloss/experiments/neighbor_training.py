@@ -19,9 +19,7 @@ from torch import Tensor, nn
 
 from directloss import data as image_data
 from directloss import nets
-from directloss.epsilon import AdaptiveEpsilon
 from directloss.errors import UserError
-from directloss.estimators import gumbel_neuralsort, neuralsort, relaxed_subset
 from directloss.experiments.images import Images, accuracy, augment, embed
 from directloss.experiments.methods import call_own
 from directloss.experiments.neighbors import DIRECT, EXPERIMENT, Config
@@ -29,8 +27,12 @@ from directloss.experiments.ranks import Ranks
 from directloss.files import open_atomically
 from directloss.lab.experiment import Context
 from directloss.lab.provenance import code_version
+from directloss.layers.neuralsort import neuralsort
+from directloss.layers.relaxed_subset import relaxed_subset
+from directloss.losses.epsilon import AdaptiveEpsilon
 from directloss.neighbors.loss import NeighborLoss
 from directloss.noise import Gumbel
+from directloss.perturbation import perturb
 
 _OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
     "adam": torch.optim.Adam,
@@ -70,7 +72,7 @@ class Training:
             epsilon=self.epsilon,
             sides=config.sides,
             noise=Gumbel(config.noise_variance),
-            samples=config.samples,
+            samples=1 if config.method == "direct0" else config.samples,
             cost="label-distance" if config.method in DIRECT and config.cost == "label-distance" else "wrong-label",
             rule=None if config.method in DIRECT else partial(_rule, config),
         )
@@ -188,14 +190,20 @@ def _rule(
     if config.method == "neuralsort":
         chosen = neuralsort(-scores.square(), config.temperature, config.k).sum(-2).unsqueeze(0)
     elif config.method == "neuralsort-stochastic":
-        chosen = gumbel_neuralsort(
-            -scores.square(), config.temperature, config.k, config.samples, generator=generator
-        ).sum(-2)
+        keys = _perturbed(config, -scores.square(), generator)
+        chosen = neuralsort(keys, config.temperature, config.k).sum(-2)
     elif config.method == "relaxsubsample":
-        chosen = relaxed_subset(scores, config.k, config.temperature, config.samples, generator=generator)
+        keys = _perturbed(config, scores, generator)
+        chosen = relaxed_subset(keys, structure, config.temperature)
     else:
         return call_own(config.method, scores, wrong, structure, generator)
     return (chosen * wrong).sum(-1)
+
+
+def _perturbed(config: Config, scores: Tensor, generator: torch.Generator | None) -> Tensor:
+    keys = perturb(scores, samples=config.samples, generator=generator)
+    assert isinstance(keys, Tensor)
+    return keys
 
 
 def train(config: Config, repetitions: Sequence[int], context: Context) -> Iterator[tuple[int, dict[str, Any]]]:

@@ -18,14 +18,15 @@ import torch
 from torch import Tensor
 
 from directloss import costs
-from directloss.estimators.direct import evaluate_direct
-from directloss.estimators.sinkhorn import gumbel_sinkhorn
 from directloss.experiments.methods import call_own
 from directloss.experiments.sorting import Config
 from directloss.lab.experiment import Context
+from directloss.layers.sinkhorn import sinkhorn
+from directloss.losses.direct import evaluate_direct
+from directloss.losses.epsilon import AdaptiveEpsilon
 from directloss.nets import SortingNet, SortingScale
 from directloss.noise import Gumbel, Noise
-from directloss.structures import Matching
+from directloss.structures.matching import Matching
 
 
 class Stack:
@@ -50,7 +51,7 @@ class Stack:
             module.load_state_dict({name: torch.stack([state[name] for state in each]) for name in each[0]})
         self.optimizer = torch.optim.Adam(self.net.parameters(), lr=config.learning_rate)
         self.scale_optimizer = torch.optim.SGD(self.scale_net.parameters(), lr=config.scale_learning_rate)
-        self.epsilon = torch.full((count,), abs(config.epsilon))
+        self.epsilon = AdaptiveEpsilon(abs(config.epsilon), config.growth, config.limit, shape=(count,))
         self.best = torch.full((count,), torch.inf)
         self.waited = torch.zeros(count, dtype=torch.int64)
         self.seconds = torch.zeros(count, dtype=torch.float64)
@@ -64,6 +65,7 @@ class Stack:
         """What follows from the training sequences: where each number belongs, and what misplacing it costs."""
         x = self.train
         self.ranks = _ranks(x)
+        self.target = torch.nn.functional.one_hot(self.ranks, x.shape[-1]).to(x.dtype)
         self.squared = costs.squared_error(x, x.sort(-1, descending=True).values)
         self.cost = _cost(self.config.cost, x)
 
@@ -75,8 +77,9 @@ class Stack:
             index = torch.cat([index, (index + 1) % len(self.live)])
         self.repetitions = [self.repetitions[i] for i in index]
         self.generators = [self.generators[i] for i in index]
-        for name in ("train", "test", "ranks", "squared", "cost", "epsilon", "best", "waited", "seconds", "live"):
+        for name in ("train", "test", "ranks", "target", "squared", "cost", "best", "waited", "seconds", "live"):
             setattr(self, name, getattr(self, name)[index])
+        self.epsilon.value = self.epsilon.value[index]
         self.drawn = self.drawn[:, :, index]
         _shrink(self.net, self.optimizer, index)
         _shrink(self.scale_net, self.scale_optimizer, index)
@@ -111,40 +114,38 @@ class Stack:
         # Each repetition has its own epsilon: fold its size into the cost, and its sign into the step.
         output = evaluate_direct(
             scores,
-            self.cost * self.epsilon[:, None, None, None],
+            self.cost * self.epsilon.value.float()[:, None, None, None],
             Matching(),
             epsilon=1.0 if config.epsilon > 0 else -1.0,
             sides=config.sides,
             scale=scale,
             noise=noise,
-            samples=config.samples,
-            generator=None,
+            samples=1 if config.method == "direct0" else config.samples,
+            reduction="none",
         )
         # The released program's gradient: y_eps - y, summed over samples and sequences, without 1 / eps.
-        (output.loss.sum() * output.ones.shape[1]).backward()
-        columns = output.ones % config.size
-        right = columns == self.ranks
-        error = self.squared.expand(*columns.shape[1:], config.size).gather(-1, columns[0].unsqueeze(-1))
-        stuck = ~output.informative.any(-1) & ~right[0].flatten(2).all(-1).all(0)
-        self.epsilon = torch.where(stuck, self.epsilon * config.growth, self.epsilon).clamp_max(config.limit)
+        y = output.vertices[0]
+        (output.loss.sum() * y.slots.shape[1]).backward()
+        right = y.at(self.target)
+        self.epsilon.update(output.informative().any(-1), ~right[0].bool().flatten(2).all(-1).all(0))
         return Step(
-            error=error.squeeze(-1).sum(-1).mean((0, 2)),
-            right=right.float().mean((1, 3, 4)),
-            scale=scale.detach().mean(-1) if isinstance(scale, Tensor) else torch.full_like(self.epsilon, scale),
+            error=y.select(0).inner(self.squared).mean((0, 2)),
+            right=right.mean((1, 3, 4)),
+            scale=scale.detach().mean(-1) if isinstance(scale, Tensor) else torch.full((len(self.train),), scale),
         )
 
     def _sinkhorn_step(self) -> "Step":
         config = self.config
         scores = self.net(self.train)
         noise = self._noise(Gumbel())
-        relaxed = gumbel_sinkhorn(scores, config.temperature, config.iterations, noise=noise)
+        relaxed = sinkhorn(scores + noise, Matching(), config.temperature, config.iterations)
         # Position j receives the mixture sum_i P_ij x_i, which should be the j-th largest number.
         received = torch.einsum("srbij,rbi->srbj", relaxed, self.train)
         target = self.train.sort(-1, descending=True).values
         error = (received - target).square().sum(-1).mean((0, 2))
         error.sum().backward()
         right = (relaxed.detach().argmax(-1) == self.ranks).float().mean((0, 2, 3))
-        return Step(error=error.detach(), right=right.unsqueeze(0), scale=torch.ones_like(self.epsilon))
+        return Step(error=error.detach(), right=right.unsqueeze(0), scale=torch.ones(len(self.train)))
 
     def _own_step(self) -> "Step":
         """The user's own loss, one repetition at a time."""
@@ -157,7 +158,7 @@ class Stack:
         columns = Matching().solve(scores.detach()).argmax(-1)
         error = self.squared.gather(-1, columns.unsqueeze(-1)).squeeze(-1).sum(-1).mean(-1)
         right = (columns == self.ranks).float().mean((1, 2))
-        return Step(error=error, right=right.unsqueeze(0), scale=torch.zeros_like(self.epsilon))
+        return Step(error=error, right=right.unsqueeze(0), scale=torch.zeros(len(self.train)))
 
     def _noise(self, noise: Noise) -> Tensor:
         """Draws (S, R, B, n, n) in which each repetition uses its own generator, whoever it is trained with.
@@ -235,7 +236,7 @@ def train(
                         "seconds": stack.seconds[index].item(),
                         "training_error": step.error[index].item(),
                         "sigma": step.scale[index].item(),
-                        "final_epsilon": stack.epsilon[index].item(),
+                        "final_epsilon": stack.epsilon.value[index].item(),
                     },
                 )
             if not (stack.live & ~stops).any():

@@ -53,7 +53,7 @@ class DirectNeighborsClassifier(ClassifierMixin, TransformerMixin, BaseEstimator
     Examples
     --------
     >>> from sklearn.datasets import load_iris
-    >>> from directloss.neighbors import DirectNeighborsClassifier
+    >>> from directloss import DirectNeighborsClassifier
     >>> X, y = load_iris(return_X_y=True)
     >>> bool(DirectNeighborsClassifier(epochs=10, random_state=0).fit(X, y).score(X, y) > 0.9)
     True

@@ -7,11 +7,12 @@ import torch
 from torch import Tensor, nn
 
 from directloss import costs
-from directloss.epsilon import AdaptiveEpsilon
-from directloss.estimators.direct import DirectLoss, Sides
+from directloss.losses.criterion import DirectLoss
+from directloss.losses.direct import Sides
+from directloss.losses.epsilon import AdaptiveEpsilon
 from directloss.neighbors.distance import check_embeddings, negative_distance, without_own
 from directloss.noise import Gumbel, Noise
-from directloss.structures import Subset
+from directloss.structures.subset import Subset
 
 
 class NeighborLoss(nn.Module):
@@ -52,7 +53,12 @@ class NeighborLoss(nn.Module):
         super().__init__()
         self.k, self.cost, self.rule = k, cost, rule
         self.direct = DirectLoss(
-            Subset(k), epsilon=float(k) if epsilon is None else epsilon, sides=sides, noise=noise, samples=samples
+            Subset(k),
+            epsilon=float(k) if epsilon is None else epsilon,
+            sides=sides,
+            noise=noise,
+            samples=samples,
+            reduction="none",
         )
 
     def forward(
@@ -94,7 +100,7 @@ class NeighborLoss(nn.Module):
         if own is not None:
             scores, cost = without_own(scores, own), without_own(cost, own)
         if self.rule is None:
-            loss: Tensor = self.direct(scores, cost, scale, generator)
+            loss: Tensor = self.direct(scores, cost, scale=scale, generator=generator)
         else:
             loss = self.rule(scores, cost, self.direct.structure, generator=generator)
         return loss.mean() if weight is None else (weight * loss).sum() / weight.sum()

@@ -1,136 +1,305 @@
-"""What a structure is: a finite set Y of 0/1 tensors with a fast exact maximiser of ``<scores, y>``."""
+"""What a structure is: a finite set Y with an exact maximiser of ``<scores, y>``."""
 
+import copy
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal, overload
 
 import torch
 from torch import Tensor
 
-from directloss.shapes import check_cost
+from directloss.parts import Scores, Vertices, as_parts, broadcasts, check_cost
+from directloss.structures.certificate import certify
+from directloss.transforms import inside_transform
 
 # Sums along augmenting paths must not overflow float64.
 LARGEST_SCORE = 1e150
 MOST_STRUCTURES = 1_000_000
+_WIDE = (torch.float32, torch.float64)
+_SAFE = torch.finfo(torch.float32).max / 4
 
 
 class Structure(ABC):
     """A set of structures over entries ``*E``; scores carry any number of batch axes before them.
 
-    A subclass sets ``entry_dims`` (the length of ``*E``), says in ``check_shape`` which entries it takes, and
-    implements ``enumerate`` and ``_ones``; ``_ones_along`` only where solving a family of scores together pays.
+    A subclass sets ``entry_dims`` (the length of ``*E``), names the tensors of an instance in ``data``, and implements
+    ``_check_entries``, ``_maximize`` and ``_enumerate``; ``_maximize_along`` only where solving a family of scores
+    together pays. Its attributes are never changed after it is made.
     """
 
     entry_dims: int
+    # Tensors of an instance, by attribute, with the number of their last axes that are not batch axes.
+    data: ClassVar[Mapping[str, int]] = {}
+    # A maximiser that is not proven is checked wherever it is called more than once.
+    proven: bool = False
+    # Whether a maximiser that fails that check is refused, or only reported.
+    exact: bool = True
+    # Whether it takes no positive scores (paths with cycles), so that noise must be multiplicative.
+    nonpositive: bool = False
 
     @abstractmethod
-    def check_shape(self, entries: Sequence[int]) -> None:
-        """Raise ValueError where the structure does not exist over ``entries``."""
+    def _check_entries(self, entries: torch.Size) -> None:
+        """Raise ValueError unless the structure exists over ``entries``."""
 
     @abstractmethod
-    def enumerate(self, entries: Sequence[int], dtype: torch.dtype = torch.float64) -> Tensor:
-        """Every structure over ``entries``, as a tensor (N, *E). For small cases: tests and audits."""
+    def _maximize(self, parts: tuple[Tensor, ...]) -> tuple[Vertices, ...]:
+        """The best structure for checked, non-empty scores in float32 or float64, one ``Vertices`` for each part."""
 
-    def count(self, entries: Sequence[int]) -> int:
-        """How many structures there are over ``entries``; a subclass that knows need not make them to count them."""
-        return len(self.enumerate(entries))
+    def _enumerate(self, parts: tuple[Tensor, ...]) -> tuple[Vertices, ...]:
+        """Every structure of one instance, (N, ...)."""
+        raise ValueError(f"{self!r} cannot be enumerated")
 
-    @abstractmethod
-    def _ones(self, scores: Tensor) -> Tensor:
-        """Where a maximiser of checked, non-empty scores is one: positions (..., K) in the flattened entries.
+    def _count(self, parts: tuple[Tensor, ...]) -> int:
+        """How many structures there are; a subclass that knows need not make them to count them."""
+        return len(self._enumerate(parts)[0].slots)
 
-        In an order that depends on the structure alone, and -1 in the end where an instance has fewer than K.
+    def _validate(self) -> None:
+        """Raise ValueError if the values of the data leave an instance without a structure."""
+
+    def _part_entries(self, parts: tuple[Tensor, ...]) -> tuple[torch.Size, ...]:
+        """The entries ``*E`` of each part; raise ValueError unless the parts fit together."""
+        if len(parts) != 1:
+            raise ValueError(f"scores have {len(parts)} parts, but {type(self).__name__} takes one tensor")
+        entries = self._last_axes(parts[0])
+        self._check_entries(entries)
+        return (entries,)
+
+    def _maximize_along(self, parts: tuple[Tensor, ...], cost: Tensor, steps: Sequence[float]) -> tuple[Vertices, ...]:
+        first, *factors = parts
+        stacked = torch.stack([torch.add(first, cost, alpha=step) if step else first for step in steps])
+        return self._maximize((stacked, *factors))
+
+    @overload
+    def solve(self, scores: Scores, parts: Literal[False] = ...) -> Tensor: ...
+
+    @overload
+    def solve(self, scores: Scores, parts: Literal[True]) -> tuple[Tensor, ...]: ...
+
+    def solve(self, scores: Scores, parts: bool = False) -> Tensor | tuple[Tensor, ...]:
+        """The structure that maximises ``<scores, y>``, shaped like the scores (..., *E). Never differentiates.
+
+        Of scores in parts it is the first part of the structure; with ``parts=True`` all of them.
         """
+        given = self.expanded(as_parts(scores))
+        vertices = self.vertices_along(given, None, (0.0,))
+        dense = tuple(v.select(0).dense(part.dtype) for v, part in zip(vertices, given, strict=True))
+        return dense if parts else dense[0]
 
-    def _ones_along(self, scores: Tensor, cost: Tensor, steps: Sequence[float]) -> Tensor:
-        found = [self._ones(scores + step * cost) for step in steps]
-        most = max(ones.shape[-1] for ones in found)
-        return torch.stack([torch.nn.functional.pad(ones, (0, most - ones.shape[-1]), value=-1) for ones in found])
-
-    @torch.no_grad()
-    def solve(self, scores: Tensor) -> Tensor:
-        """The structure that maximises ``<scores, y>``: 0/1, shaped like ``scores`` (..., *E). Never differentiates."""
-        self._check(scores, "scores")
-        return self.dense(self._ones(scores), scores) if scores.numel() else torch.zeros_like(scores)
-
-    def solve_along(self, scores: Tensor, cost: Tensor, steps: Sequence[float]) -> Tensor:
+    def solve_along(self, scores: Scores, cost: Tensor, steps: Sequence[float]) -> Tensor:
         """The maximisers of ``scores + t * cost`` for every t in ``steps``: (len(steps), ..., *E).
 
-        ``cost`` broadcasts to ``scores``. Each solve may start from the one before.
+        ``cost`` broadcasts to the first part of the scores. Each solve may start from the one before.
         """
-        return self.dense(self.ones_along(scores, cost, steps), scores)
+        given = self.expanded(as_parts(scores))
+        (cost,) = as_parts(cost, "cost")
+        return self.vertices_along(given, cost, steps)[0].dense(given[0].dtype)
 
-    def dense(self, ones: Tensor, like: Tensor) -> Tensor:
-        """The 0/1 tensors whose ones stand at ``ones`` (..., K), with the entries, dtype and device of ``like``."""
-        entries = like.shape[like.dim() - self.entry_dims :]
-        y = like.new_zeros((*ones.shape[:-1], entries.numel()))
-        # Where -1 pads, it adds nothing, to an entry that may be a one itself.
-        y.scatter_add_(-1, ones.clamp_min(0), (ones >= 0).to(y.dtype))
-        return y.reshape(*ones.shape[:-1], *entries)
-
-    @torch.no_grad()
-    def ones_along(self, scores: Tensor, cost: Tensor, steps: Sequence[float]) -> Tensor:
-        """``solve_along`` in its compact form: the positions of the ones in the flattened entries, (T, ..., K).
-
-        A structure has few ones, so this is what estimators work with. -1 stands where one has fewer than K.
-        """
-        largest = self._check(scores, "scores")
-        largest_cost = self._check(cost, "cost")
+    def vertices_along(
+        self, parts: tuple[Tensor, ...], cost: Tensor | None, steps: Sequence[float]
+    ) -> tuple[Vertices, ...]:
+        """``solve_along`` in the compact form that rules work with: ``Vertices`` (T, ...) for each part."""
+        entries, batch = self.fit(parts)
         if len(steps) == 0 or not all(math.isfinite(step) for step in steps):
             raise ValueError(f"steps are {steps!r}; expected one finite number or more")
-        check_cost(cost, scores)
-        reach = largest + max(abs(step) for step in steps) * largest_cost
-        if reach > LARGEST_SCORE:
-            raise ValueError(f"scores + step * cost exceed {LARGEST_SCORE:g}, up to {reach:g}; scale them down")
-        if not scores.numel():
-            return scores.new_zeros((len(steps), *self.batch_shape(scores), 0), dtype=torch.int64)
-        # Sums in half precision would tie, and in float32 the largest would overflow.
-        wide = torch.promote_types(torch.promote_types(scores.dtype, cost.dtype), torch.float32)
-        if reach > torch.finfo(wide).max / 4:
-            wide = torch.float64
-        return self._ones_along(scores.to(wide), cost.to(wide), steps)
+        if cost is not None:
+            check_cost(cost, parts[0])
+        with torch.no_grad():
+            return self.for_batch(len(batch)).maximize(parts, entries, cost, steps)
 
-    def batch_shape(self, scores: Tensor) -> torch.Size:
+    def fit(self, parts: tuple[Tensor, ...]) -> tuple[tuple[torch.Size, ...], torch.Size]:
+        """The entries of each part, and the batch axes; raise ValueError unless scores and data fit together."""
+        entries = self._part_entries(parts)
+        return entries, self._batch(parts, entries)
+
+    def maximize(
+        self,
+        parts: tuple[Tensor, ...],
+        entries: tuple[torch.Size, ...],
+        cost: Tensor | None,
+        steps: Sequence[float],
+    ) -> tuple[Vertices, ...]:
+        """``vertices_along`` for shapes that are checked, where no gradient is recorded.
+
+        Every solve comes through here: this is where the values of scores and costs are checked, once.
+        """
+        first = parts[0]
+        reach = _largest(first, "scores")
+        for factor in parts[1:]:
+            reach = max(reach, _largest(factor, "scores"))
+        dtype = first.dtype if first.dtype in _WIDE else torch.float32  # sums in half precision would tie
+        if cost is None:
+            cost = first
+        else:
+            reach += max(map(abs, steps)) * _largest(cost, "cost")
+            if cost.dtype != dtype:
+                dtype = torch.promote_types(dtype, cost.dtype)
+        if reach > _SAFE:  # in float32 the largest sums would overflow
+            dtype = torch.float64
+            if reach > LARGEST_SCORE:
+                raise ValueError(f"scores + step * cost exceed {LARGEST_SCORE:g}, up to {reach:g}; scale them down")
+        if not first.numel():
+            batch = first.shape[: first.dim() - self.entry_dims]
+            return tuple(Vertices.empty((len(steps), *batch), own, first.device) for own in entries)
+        if any(part.dtype != dtype for part in (*parts, cost)):
+            parts, cost = tuple(part.to(dtype) for part in parts), cost.to(dtype)
+        vertices = self._maximize_along(parts, cost, steps)
+        if not self.proven and len(steps) > 1:
+            certify(self, parts, cost, steps, vertices)
+        return vertices
+
+    @overload
+    def enumerate(self, scores: Scores, parts: Literal[False] = ...) -> Tensor: ...
+
+    @overload
+    def enumerate(self, scores: Scores, parts: Literal[True]) -> tuple[Tensor, ...]: ...
+
+    def enumerate(self, scores: Scores, parts: bool = False) -> Tensor | tuple[Tensor, ...]:
+        """Every structure of one small instance, scores (*E): (N, *E). With ``parts=True``, all parts of each."""
+        given = as_parts(scores)
+        dense = tuple(v.dense(part.dtype) for v, part in zip(self.enumerated(given), given, strict=True))
+        return dense if parts else dense[0]
+
+    def enumerated(self, parts: tuple[Tensor, ...]) -> tuple[Vertices, ...]:
+        """``enumerate`` in the compact form: ``Vertices`` (N, ...) for each part."""
+        given = self._one_instance(parts)
+        self.check_count(given)
+        return self._enumerate(given)
+
+    def count(self, scores: Scores) -> int:
+        """How many structures there are for one instance, scores (*E)."""
+        return self._count(self._one_instance(scores))
+
+    def complete(self, target: Tensor, scores: Scores) -> tuple[Vertices, ...]:
+        """The structures whose first part is ``target`` (..., *E), with all parts that the scores have."""
+        parts = as_parts(scores)
+        entries = self._part_entries(parts)
+        if not isinstance(target, Tensor) or not broadcasts(target.shape, parts[0].shape):
+            got = f"shape {tuple(target.shape)}" if isinstance(target, Tensor) else type(target).__name__
+            raise ValueError(f"target: got {got}, expected a structure shaped like the scores {tuple(parts[0].shape)}")
+        return self._complete(target.detach().to(parts[0]).expand_as(parts[0]), entries)
+
+    def _complete(self, target: Tensor, entries: tuple[torch.Size, ...]) -> tuple[Vertices, ...]:
+        return (Vertices.of_dense(target, self.entry_dims),)
+
+    def batch_shape(self, scores: Scores) -> torch.Size:
         """The axes of scores before the entries."""
+        return self.fit(as_parts(scores))[1]
+
+    def expanded(self, parts: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """The parts, the first with all batch axes that any of them has."""
+        if len(parts) == 1:
+            return parts
+        entries, batch = self.fit(parts)
+        return parts[0].expand(*batch, *entries[0]), *parts[1:]
+
+    def for_batch(self, batch_dims: int) -> "Structure":
+        """This structure for scores with so many batch axes, before samples and steps come to lead them."""
+        return self
+
+    def tensors(self) -> tuple[Tensor, ...]:
+        """The data of the instances, for autograd and vmap to see."""
+        return tuple(tensor for name in self.data if (tensor := getattr(self, name)) is not None)
+
+    def tensor_dims(self) -> tuple[int, ...]:
+        """How many of the last axes of each of ``tensors()`` are not batch axes."""
+        return tuple(own for name, own in self.data.items() if getattr(self, name) is not None)
+
+    def with_tensors(self, tensors: Sequence[Tensor]) -> "Structure":
+        """This structure with other data, in the order of ``tensors()``."""
+        rest, other = iter(tensors), copy.copy(self)
+        for name in self.data:
+            if getattr(self, name) is not None:
+                setattr(other, name, next(rest))
+        other._validate_values()
+        return other
+
+    def _validate_values(self) -> None:
+        """Check the data's values where they can be read: inside a transform that is later, when they are solved."""
+        if not inside_transform() and all(tensor.device.type != "meta" for tensor in self.tensors()):
+            self._validate()
+
+    def check_count(self, scores: Scores, most: int = MOST_STRUCTURES) -> None:
+        """Raise ValueError if there are more than ``most`` structures for one instance."""
+        count = self.count(scores)
+        if count > most:
+            many = f"{count:,}" if count < 10**15 else f"about 10^{math.log10(count):.0f}"
+            raise ValueError(
+                f"{self!r} over {tuple(as_parts(scores)[0].shape)} has {many} structures, more than the {most:,} that "
+                "are enumerated; take a smaller instance"
+            )
+
+    def _one_instance(self, scores: Scores) -> tuple[Tensor, ...]:
+        parts = as_parts(scores)
+        batch = self.fit(parts)[1]
+        if batch:
+            raise ValueError(
+                f"scores have shape {tuple(parts[0].shape)}: {len(batch)} axes before the entries of {self!r}; "
+                "give one instance, e.g. scores[0]"
+            )
+        return parts
+
+    def _last_axes(self, scores: Tensor) -> torch.Size:
         if scores.dim() < self.entry_dims:
             raise ValueError(
                 f"scores have shape {tuple(scores.shape)}, but {type(self).__name__} needs at least "
                 f"{self.entry_dims} axes, its entries last"
             )
-        return scores.shape[: scores.dim() - self.entry_dims]
+        return scores.shape[scores.dim() - self.entry_dims :]
 
-    def _check(self, tensor: Tensor, name: str) -> float:
-        """Raise where ``tensor`` cannot be scores of this structure; return its largest magnitude."""
-        if not isinstance(tensor, Tensor):
-            raise TypeError(f"{name}: got {type(tensor).__name__}, expected a torch.Tensor (torch.as_tensor makes one)")
-        if not tensor.is_floating_point():
-            raise TypeError(f"{name} are {tensor.dtype}, expected a floating-point dtype: call .float() on them")
-        if name == "scores":
-            self.check_shape(tensor.shape[len(self.batch_shape(tensor)) :])
-        if not tensor.numel():
-            return 0.0
-        low, high = (bound.item() for bound in torch.aminmax(tensor))
-        if not (math.isfinite(low) and math.isfinite(high)):
-            bad = int((~torch.isfinite(tensor)).sum())
-            raise ValueError(
-                f"{name} hold {bad} NaN or infinite entries of {tensor.numel()}; every entry must be finite "
-                "(a forbidden entry is a mask of the structure, not an infinite score)"
-            )
-        largest = max(abs(low), abs(high))
-        if largest > LARGEST_SCORE:
-            raise ValueError(f"{name} reach {largest:g}, beyond {LARGEST_SCORE:g}; scale them down")
-        return largest
+    def _batch(self, parts: tuple[Tensor, ...], entries: tuple[torch.Size, ...]) -> torch.Size:
+        """The batch axes that the parts have together; the data must broadcast to them."""
+        batch = parts[0].shape[: parts[0].dim() - self.entry_dims]
+        for part, own in zip(parts[1:], entries[1:], strict=True):
+            batch = torch.broadcast_shapes(batch, part.shape[: max(0, part.dim() - len(own))])
+        if self.data or self.tensors():
+            self._check_data(batch)
+        return batch
 
-    def check_count(self, entries: Sequence[int], most: int = MOST_STRUCTURES) -> None:
-        """Raise ValueError where there are more than ``most`` structures over ``entries``."""
-        self.check_shape(entries)
-        count = self.count(entries)
-        if count > most:
-            many = f"{count:,}" if count < 10**15 else f"about 10^{math.log10(count):.0f}"
-            raise ValueError(
-                f"{self!r} over {tuple(entries)} has {many} structures, more than the {most:,} that are enumerated; "
-                "take a smaller instance"
-            )
+    def _check_data(self, batch: torch.Size) -> None:
+        for name, own in self.data.items():
+            tensor = getattr(self, name)
+            if tensor is not None and not broadcasts(tensor.shape[: tensor.dim() - own], batch):
+                raise ValueError(
+                    f"{name} has batch axes {tuple(tensor.shape[: tensor.dim() - own])}, which do not broadcast to the "
+                    f"scores' {tuple(batch)}"
+                )
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}()"
+        given = [f"{name}=..." for name in self.data if getattr(self, name) is not None]
+        return f"{type(self).__name__}({', '.join(given)})"
+
+
+def _largest(tensor: Tensor, name: str) -> float:
+    """The largest magnitude; raise ValueError unless all entries are finite."""
+    if not tensor.numel():
+        return 0.0
+    largest: float = torch.linalg.vector_norm(tensor, math.inf).item()
+    if not math.isfinite(largest):
+        bad = int((~torch.isfinite(tensor)).sum())
+        raise ValueError(
+            f"{name} hold {bad} NaN or infinite entries of {tensor.numel()}; every entry must be finite "
+            "(a forbidden entry is a mask of the structure, not an infinite score)"
+        )
+    if largest > LARGEST_SCORE:
+        raise ValueError(f"{name} reach {largest:g}, beyond {LARGEST_SCORE:g}; scale them down")
+    return largest
+
+
+def check_mask(name: str, mask: Any, entry_dims: int, meaning: str) -> None:
+    """Raise TypeError or ValueError unless it is a boolean tensor with the entries' axes."""
+    if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
+        got = mask.dtype if isinstance(mask, Tensor) else type(mask).__name__
+        raise TypeError(f"{name} is {got}, expected a boolean tensor, True where {meaning}")
+    if mask.dim() < entry_dims:
+        raise ValueError(f"{name} has shape {tuple(mask.shape)}, expected at least {entry_dims} axes, entries last")
+
+
+def check_structure_type(structure: Any) -> Structure:
+    """``structure`` itself. Raise TypeError unless it is one."""
+    if isinstance(structure, Structure):
+        return structure
+    if isinstance(structure, type) and issubclass(structure, Structure):
+        raise TypeError(f"structure is the class {structure.__name__}; write dl.{structure.__name__}(...)")
+    hint = "; dl.custom(function) makes one of a maximiser" if callable(structure) else ""
+    raise TypeError(f"structure is {type(structure).__name__}, expected a structure such as dl.Choice(){hint}")

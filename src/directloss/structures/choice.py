@@ -1,28 +1,65 @@
 """One of n."""
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor
 
-from directloss.structures.base import Structure
+from directloss.parts import Vertices
+from directloss.structures.base import Structure, check_mask
 
 
 class Choice(Structure):
-    """One of n entries: a classifier's decision. ``*E`` is (n,)."""
+    """One of n entries: a classifier's decision. ``*E`` is (n,).
+
+    Args:
+        mask: boolean, True where an entry may be chosen; broadcasts to the scores.
+
+    Example:
+        >>> import torch, directloss as dl
+        >>> dl.Choice(mask=torch.tensor([True, True, False])).solve(torch.tensor([1.0, 2.0, 3.0]))
+        tensor([0., 1., 0.])
+    """
 
     entry_dims = 1
+    data = {"mask": 1}
+    proven = True
 
-    def check_shape(self, entries: Sequence[int]) -> None:
+    def __init__(self, mask: Tensor | None = None):
+        if mask is not None:
+            check_mask("mask", mask, 1, "an entry may be chosen")
+        self.mask = mask
+        self._validate_values()
+
+    def _validate(self) -> None:
+        if self.mask is not None and not self.mask.any(-1).all():
+            where = (~self.mask.any(-1)).nonzero()[0].tolist()
+            raise ValueError(f"the mask leaves instance {tuple(where)} without an entry to choose; allow one at least")
+
+    def _check_entries(self, entries: torch.Size) -> None:
         if entries[0] < 1:
             raise ValueError("scores have no entries to choose from; expected n >= 1 on the last axis")
+        check_mask_entries("mask", self.mask, entries)
 
-    def enumerate(self, entries: Sequence[int], dtype: torch.dtype = torch.float64) -> Tensor:
-        self.check_count(entries)
-        return torch.eye(entries[0], dtype=dtype)
+    def _maximize(self, parts: tuple[Tensor, ...]) -> tuple[Vertices, ...]:
+        (scores,) = parts
+        if self.mask is not None:
+            scores = scores.masked_fill(~self.mask, -torch.inf)
+        return (Vertices(scores.shape[-1:], scores.argmax(-1, keepdim=True), None),)
 
-    def count(self, entries: Sequence[int]) -> int:
-        return entries[0]
+    def _enumerate(self, parts: tuple[Tensor, ...]) -> tuple[Vertices, ...]:
+        (scores,) = parts
+        every = torch.arange(len(scores), device=scores.device)
+        if self.mask is not None:
+            every = every[self.mask.expand_as(scores)]
+        return (Vertices(scores.shape, every.unsqueeze(-1), None),)
 
-    def _ones(self, scores: Tensor) -> Tensor:
-        return scores.argmax(-1, keepdim=True)
+    def _count(self, parts: tuple[Tensor, ...]) -> int:
+        return len(parts[0]) if self.mask is None else int(self.mask.expand_as(parts[0]).sum())
+
+
+def check_mask_entries(name: str, mask: Tensor | None, entries: torch.Size) -> None:
+    """Raise ValueError unless a mask has the scores' entries."""
+    if mask is not None and mask.shape[-len(entries) :] != entries:
+        raise ValueError(
+            f"{name} is a mask of {tuple(mask.shape[-len(entries) :])} entries, but the scores have {tuple(entries)}; "
+            "they must agree"
+        )

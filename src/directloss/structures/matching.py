@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from directloss import threads
-from directloss.shapes import broadcasts
-from directloss.structures.base import Structure
+from directloss.parts import Vertices
+from directloss.structures.base import MOST_STRUCTURES, Structure, check_mask
+from directloss.structures.choice import check_mask_entries
 
 # Below this much work (instances x n^2) handing a part to another thread costs more than it gains.
 _LEAST_WORK = 50_000
@@ -21,95 +22,94 @@ class Matching(Structure):
 
     Args:
         forbidden: boolean mask, True where a pair may never be matched; broadcasts to the scores.
+
+    Example:
+        >>> import torch, directloss as dl
+        >>> dl.Matching().solve(torch.tensor([[3.0, 1.0], [2.0, 1.0]]))
+        tensor([[1., 0.],
+                [0., 1.]])
     """
 
     entry_dims = 2
+    data = {"forbidden": 2}
+    proven = True
 
     def __init__(self, forbidden: Tensor | None = None):
         if forbidden is not None:
-            if not isinstance(forbidden, Tensor) or forbidden.dtype != torch.bool:
-                got = forbidden.dtype if isinstance(forbidden, Tensor) else type(forbidden).__name__
-                raise TypeError(f"forbidden is {got}, expected a boolean tensor, True where a pair is forbidden")
-            if forbidden.dim() < 2:
-                raise ValueError(f"forbidden has shape {tuple(forbidden.shape)}, expected (..., n, m)")
+            check_mask("forbidden", forbidden, 2, "a pair is forbidden")
         self.forbidden = forbidden
 
-    def check_shape(self, entries: Sequence[int]) -> None:
+    def _check_entries(self, entries: torch.Size) -> None:
         if min(entries) < 1:
             raise ValueError(f"scores have entries of shape {tuple(entries)}; expected (n, m) with n, m >= 1")
-        if self.forbidden is not None and self.forbidden.shape[-2:] != torch.Size(entries):
-            raise ValueError(
-                f"forbidden is a mask of {tuple(self.forbidden.shape[-2:])} entries, but the scores have "
-                f"{tuple(entries)}; they must agree"
-            )
+        check_mask_entries("forbidden", self.forbidden, entries)
 
-    def enumerate(self, entries: Sequence[int], dtype: torch.dtype = torch.float64) -> Tensor:
-        self.check_shape(entries)
-        n, m = entries
-        if n > m:
-            turned = Matching(None if self.forbidden is None else self.forbidden.mT)
-            return turned.enumerate((m, n), dtype).mT.contiguous()
-        Matching().check_count(entries)
-        columns = torch.tensor(list(permutations(range(m), n)))
-        every = torch.nn.functional.one_hot(columns, m).to(dtype)
+    def _enumerate(self, parts: tuple[Tensor, ...]) -> tuple[Vertices, ...]:
+        (scores,) = parts
+        n, m = scores.shape
+        turned = n > m
+        columns = torch.tensor(list(permutations(range(max(n, m)), min(n, m))), device=scores.device)
         if self.forbidden is not None:
-            if self.forbidden.dim() > 2:
-                raise ValueError("a mask with batch axes has no single set of structures; enumerate one instance's")
-            every = every[~(every.bool() & self.forbidden.cpu()).flatten(1).any(1)]
-        return every
+            allowed = ~_vertices(columns, scores.shape, turned).at(self.forbidden).any(-1)
+            columns = columns[allowed]
+        return (_vertices(columns, scores.shape, turned),)
 
-    def count(self, entries: Sequence[int]) -> int:
-        if self.forbidden is not None:
-            return super().count(entries)
-        return math.perm(max(entries), min(entries))
+    def _count(self, parts: tuple[Tensor, ...]) -> int:
+        n, m = parts[0].shape
+        largest = math.perm(max(n, m), min(n, m))
+        if self.forbidden is None or largest > MOST_STRUCTURES:
+            return largest  # with forbidden pairs an upper bound, known without making them all
+        return super()._count(parts)
 
-    def _ones(self, scores: Tensor) -> Tensor:
-        wide = scores.to(torch.promote_types(scores.dtype, torch.float32))
-        return self._ones_along(wide, wide, (0.0,))[0]
+    def _maximize(self, parts: tuple[Tensor, ...]) -> tuple[Vertices, ...]:
+        (found,) = self._maximize_along(parts, parts[0], (0.0,))
+        return (found.select(0),)
 
-    def _ones_along(self, scores: Tensor, cost: Tensor, steps: Sequence[float]) -> Tensor:
+    def _maximize_along(self, parts: tuple[Tensor, ...], cost: Tensor, steps: Sequence[float]) -> tuple[Vertices, ...]:
+        (scores,) = parts
         n, m = scores.shape[-2:]
-        if n > m:
-            turned = Matching(None if self.forbidden is None else self.forbidden.mT)
-            rows = turned._columns_along(scores.mT, cost.mT, steps)
-            return rows * m + torch.arange(m, device=rows.device)
-        columns = self._columns_along(scores, cost, steps)
-        return torch.arange(0, n * m, m, device=columns.device) + columns
+        turned = n > m
+        forbidden = self.forbidden
+        cost = cost.expand(*cost.shape[:-2], n, m) if cost.dim() > 1 else cost.expand(n, m)
+        if turned:
+            scores, cost = scores.mT, cost.mT
+            forbidden = None if forbidden is None else forbidden.mT
+        columns = _columns_along(scores, cost, forbidden, steps)
+        return (_vertices(columns, torch.Size((n, m)), turned),)
 
-    def _columns_along(self, scores: Tensor, cost: Tensor, steps: Sequence[float]) -> Tensor:
-        """Each row's column, (len(steps), ..., n), for scores with no more rows than columns."""
-        from directloss.structures.assignment import assign
 
-        if self.forbidden is not None and not broadcasts(self.forbidden.shape, scores.shape):
-            raise ValueError(
-                f"forbidden has shape {tuple(self.forbidden.shape)}, which does not broadcast to the scores' "
-                f"{tuple(scores.shape)}"
-            )
-        # Potentials of a large step would drown the scores of a small one in rounding, so small steps come first.
-        order = sorted(range(len(steps)), key=lambda step: abs(steps[step]))
-        batch = _numpy(scores).reshape(-1, *scores.shape[-2:])
-        price = _periodic(cost, scores.shape)
-        forbidden = np.empty((0, 0, 0), np.bool_)
-        if self.forbidden is not None:
-            forbidden = _periodic(self.forbidden, scores.shape)
-        columns = np.empty((len(steps), *batch.shape[:2]), np.int64)
-        at = np.asarray([steps[step] for step in order], np.float64)
+def _vertices(columns: Tensor, entries: torch.Size, turned: bool) -> Vertices:
+    """Each row's column (turned: each column's row) as vertices."""
+    line = torch.arange(columns.shape[-1], device=columns.device)
+    return Vertices.of_coordinates(entries, *((columns, line) if turned else (line, columns)))
 
-        def work(first: int, last: int) -> int:
-            return int(assign(batch, price, forbidden, at, columns, first, last))
 
-        infeasible = max(threads.split(work, len(batch), least=_LEAST_WORK // batch[0].size))
-        if infeasible >= 0:
-            where = np.unravel_index(infeasible, scores.shape[:-2]) if scores.dim() > 2 else ()
-            raise ValueError(
-                f"the mask leaves instance {tuple(int(i) for i in where)} without a perfect matching; "
-                "allow more pairs there"
-            )
-        columns = columns[np.argsort(order)]
-        return torch.from_numpy(columns).reshape(len(steps), *scores.shape[:-1]).to(scores.device)
+def _columns_along(scores: Tensor, cost: Tensor, mask: Tensor | None, steps: Sequence[float]) -> Tensor:
+    """Each row's column, (len(steps), ..., n), for scores with no more rows than columns."""
+    from directloss.structures.assignment import assign
 
-    def __repr__(self) -> str:
-        return "Matching()" if self.forbidden is None else "Matching(forbidden=...)"
+    # Potentials of a large step would drown the scores of a small one in rounding, so small steps come first.
+    order = sorted(range(len(steps)), key=lambda step: abs(steps[step]))
+    batch = _numpy(scores).reshape(-1, *scores.shape[-2:])
+    price = _periodic(cost, scores.shape)
+    forbidden = np.empty((0, 0, 0), np.bool_)
+    if mask is not None:
+        forbidden = _periodic(mask, scores.shape)
+    columns = np.empty((len(steps), *batch.shape[:2]), np.int64)
+    at = np.asarray([steps[step] for step in order], np.float64)
+
+    def work(first: int, last: int) -> int:
+        return int(assign(batch, price, forbidden, at, columns, first, last))
+
+    infeasible = max(threads.split(work, len(batch), least=_LEAST_WORK // batch[0].size))
+    if infeasible >= 0:
+        where = np.unravel_index(infeasible, scores.shape[:-2]) if scores.dim() > 2 else ()
+        raise ValueError(
+            f"the mask leaves instance {tuple(int(i) for i in where)} without a perfect matching; "
+            "allow more pairs there"
+        )
+    columns = columns[np.argsort(order)]
+    return torch.from_numpy(columns).reshape(len(steps), *scores.shape[:-1]).to(scores.device)
 
 
 def _numpy(tensor: Tensor) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Is my gradient right? An estimator's gradients against the exact ones, on an instance small enough to enumerate."""
+"""Is my gradient right? A loss's gradients against the exact ones, on an instance small enough to enumerate."""
 
 import functools
 import inspect
@@ -12,10 +12,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from directloss.expectations import Exact, Expectation, enumerate_small, exact
-from directloss.noise import Gumbel, Noise, check_samples
-from directloss.shapes import fit_cost
-from directloss.structures import Structure
+from directloss.judging.exact import Exact, Expectation, enumerate_small, exact
+from directloss.losses.task import Cost
+from directloss.noise import Gumbel, Noise
+from directloss.parts import Scores, as_parts, fit_cost
+from directloss.perturbation import check_samples
+from directloss.structures.base import Structure
 
 STEPS = (0.5, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0, 5.6)
 _CHUNK = 4_000_000
@@ -24,11 +26,11 @@ _TINY = torch.finfo(torch.float64).tiny
 
 @dataclass(frozen=True)
 class Measurement:
-    """One setting of the estimator, for one of its gradients."""
+    """One setting of the loss, for one of its gradients."""
 
-    target: str  # "scores" or "scale": which gradient
+    target: str  # which gradient: "scores", "scale", or "part 1" and so on for the further parts of the scores
     scale: float
-    settings: dict[str, Any]  # epsilon, sides, samples: those of them that the estimator takes
+    settings: dict[str, Any]  # epsilon, sides, samples: those of them that the loss takes
     repetitions: int
     mean: Tensor  # (*E) or (): of the estimates
     bias: float  # length of mean - exact, less what noise alone would show
@@ -41,7 +43,7 @@ class Measurement:
 
     @property
     def rule(self) -> str:
-        """The estimator's sides and the sign of its epsilon."""
+        """The loss's sides and the sign of its epsilon."""
         sides, epsilon = self.settings.get("sides"), self.settings.get("epsilon")
         if epsilon is None:
             return "-"
@@ -99,10 +101,10 @@ class Audit:
 
 
 def audit(
-    estimator: Callable[..., Tensor],
+    loss: Callable[..., Tensor],
+    scores: Scores,
+    cost: Cost,
     structure: Structure,
-    scores: Tensor,
-    cost: Tensor,
     *,
     scale: float | Sequence[float] | Tensor = 1.0,
     epsilons: Sequence[float] | None = None,
@@ -113,27 +115,28 @@ def audit(
     generator: torch.Generator | None = None,
     on_progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Audit:
-    """Measure an estimator of the gradient of ``E[<cost, y>]`` against the exact gradient.
+    """Measure a loss, as an loss of the gradient of ``E[<cost, y>]``, against the exact gradient.
 
     Args:
-        estimator: called as ``estimator(scores, cost, structure, ...)`` with scores (R, *E), it returns one
-            differentiable loss for each instance, (R,). Of ``scale`` (R,), ``epsilon``, ``sides``, ``samples``,
-            ``noise`` and ``generator`` it gets, by keyword, those that its signature names. ``dl.direct_loss`` fits.
-        structure: one that can be enumerated.
+        loss: called as ``loss(scores, cost, structure, ...)`` with scores (R, *E), it returns one differentiable loss
+            for each instance, (R,), or their mean. Of ``scale`` (R,), ``epsilon``, ``sides``, ``samples``, ``noise``,
+            ``generator`` and ``reduction`` ("none") it gets, by keyword, those that its signature names.
+            ``dl.direct_loss`` fits.
         scores, cost: of one instance, (*E).
+        structure: one that can be enumerated.
         scale: of the noise; one number or several.
         epsilons, sides, samples: the grid. With sides "both" the sign of epsilon means nothing and is dropped. By
             default epsilons of both signs, .5 to 5.6 times the scale over the difference of the largest and smallest
             loss: where the two maximisers often differ, and the noise still matters.
         repetitions: independent estimates for each setting.
-        noise: what the estimator is told to draw, and what the exact values hold for.
+        noise: what the loss is told to draw, and what the exact values hold for.
         generator: the only source of randomness (None: torch's default generator).
         on_progress: called with the number of settings done and of all.
 
     Example:
         >>> import torch, directloss as dl
         >>> scores, cost = torch.tensor([0.0, 0.5, 1.0]), torch.tensor([0.0, 1.0, 1.0])
-        >>> found = dl.audit(dl.direct_loss, dl.Choice(), scores, cost, epsilons=[0.1], sides=["both"])
+        >>> found = dl.audit(dl.direct_loss, scores, cost, dl.Choice(), epsilons=[0.1], sides=["both"])
         >>> found.rows[0].bias < 0.02
         True
     """
@@ -146,9 +149,9 @@ def audit(
         (one, settings)
         for one in scales
         for settings in _grid(
-            estimator,
+            loss,
             {
-                "epsilon": _default_epsilons(structure, scores, cost, one) if epsilons is None else epsilons,
+                "epsilon": _default_epsilons(scores, cost, structure, one) if epsilons is None else epsilons,
                 "sides": sides,
                 "samples": samples,
             },
@@ -159,17 +162,17 @@ def audit(
     # The exact values' own error, which all settings share, should be the smaller part of theirs.
     points = 1 << max(15, (repetitions // 64).bit_length())
     truth = {
-        one: exact(structure, scores, cost, one, noise=noise, points=points, generator=generator) for one in scales
+        one: exact(scores, cost, structure, one, noise=noise, points=points, generator=generator) for one in scales
     }
     rows: list[Measurement] = []
     for done, (one, settings) in enumerate(grid):
         on_progress(done, len(grid))
-        given = settings | _accepted(estimator, {"noise": noise, "generator": generator})
+        given = settings | _accepted(loss, {"noise": noise, "generator": generator, "reduction": "none"})
         if not done:  # whatever is compiled at the first call is no part of its cost
-            aside = _accepted(estimator, {"generator": torch.Generator(scores.device).manual_seed(0)})
-            next(_estimates(estimator, structure, scores, cost, one, given | aside, 2))
+            aside = _accepted(loss, {"generator": torch.Generator(as_parts(scores)[0].device).manual_seed(0)})
+            next(_estimates(loss, scores, cost, structure, one, given | aside, 2))
         tallies: dict[str, _Tally] = {}
-        for estimates, seconds in _estimates(estimator, structure, scores, cost, one, given, repetitions):
+        for estimates, seconds in _estimates(loss, scores, cost, structure, one, given, repetitions):
             for target, values in estimates.items():
                 tallies.setdefault(target, _Tally(_gradient(truth[one], target))).add(values, seconds)
         rows += [tally.measurement(target, one, settings) for target, tally in tallies.items()]
@@ -188,27 +191,31 @@ def _rising(rows: Sequence[Measurement], largest: float) -> Iterator[Measurement
             yield row
 
 
-def _default_epsilons(structure: Structure, scores: Tensor, cost: Tensor, scale: float) -> list[float]:
-    flat = fit_cost(cost, scores).double().flatten()
-    losses = enumerate_small(structure, scores) @ flat
+def _default_epsilons(scores: Scores, cost: Cost, structure: Structure, scale: float) -> list[float]:
+    parts = as_parts(scores)
+    every = enumerate_small(parts, structure)[0]
+    if isinstance(cost, Tensor):
+        losses = every.inner(fit_cost(cost, parts[0]).double())
+    else:
+        losses = cost(every.dense(parts[0].dtype)).detach().double()
     spread = (losses.max() - losses.min()).item()
-    if spread <= 1e-6 * flat.abs().sum():
+    if spread <= 1e-6 * losses.abs().max():
         raise ValueError("every structure has the same loss under this cost: there is no gradient to audit")
     return [sign * step * (scale or 1.0) / spread for sign in (-1, 1) for step in STEPS]
 
 
-def _accepted(estimator: Callable[..., Tensor], settings: dict[str, Any]) -> dict[str, Any]:
-    """Those of the settings that the estimator's signature names, and that no ``functools.partial`` has fixed."""
-    parameters = inspect.signature(estimator).parameters.values()
-    fixed = estimator.keywords if isinstance(estimator, functools.partial) else {}
+def _accepted(loss: Callable[..., Tensor], settings: dict[str, Any]) -> dict[str, Any]:
+    """Those of the settings that the loss's signature names, and that no ``functools.partial`` has fixed."""
+    parameters = inspect.signature(loss).parameters.values()
+    fixed = loss.keywords if isinstance(loss, functools.partial) else {}
     takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
     names = {parameter.name for parameter in parameters}
     return {name: value for name, value in settings.items() if name not in fixed and (takes_all or name in names)}
 
 
-def _grid(estimator: Callable[..., Tensor], axes: dict[str, Sequence[Any]]) -> Iterator[dict[str, Any]]:
-    """Every combination of what the estimator takes; both sides of a negative epsilon are those of a positive one."""
-    axes = _accepted(estimator, axes)
+def _grid(loss: Callable[..., Tensor], axes: dict[str, Sequence[Any]]) -> Iterator[dict[str, Any]]:
+    """Every combination of what the loss takes; both sides of a negative epsilon are those of a positive one."""
+    axes = _accepted(loss, axes)
     seen = []
     for values in itertools.product(*axes.values()):
         settings = dict(zip(axes, values, strict=True))
@@ -220,29 +227,36 @@ def _grid(estimator: Callable[..., Tensor], axes: dict[str, Sequence[Any]]) -> I
 
 
 def _estimates(
-    estimator: Callable[..., Tensor],
+    loss: Callable[..., Tensor],
+    scores: Scores,
+    cost: Cost,
     structure: Structure,
-    scores: Tensor,
-    cost: Tensor,
     scale: float,
     settings: dict[str, Any],
     repetitions: int,
 ) -> Iterator[tuple[dict[str, Tensor], float]]:
-    """Independent estimates of the gradient to the scores and, where it takes a scale, to the scale, in parts: (R, -1)
-    each; and the seconds that they took."""
-    cost = fit_cost(cost, scores)
-    size = min(repetitions, max(1, _CHUNK // (scores.numel() * settings.get("samples", 1))))
-    for first in range(0, repetitions, size):
-        count = min(size, repetitions - first)
-        inputs = {"scores": scores.detach().expand(count, *scores.shape).clone().requires_grad_()}
-        scales = torch.full((count,), scale, dtype=scores.dtype, device=scores.device, requires_grad=True)
-        given = settings | _accepted(estimator, {"scale": scales})
-        if "scale" in given:
-            inputs["scale"] = scales
+    """Independent estimates of the gradient to each part of the scores and, where the loss takes a scale, to the scale,
+    in portions: (R, -1) each; and the seconds that they took."""
+    parts, entries = as_parts(scores), structure.fit(as_parts(scores))[0]
+    first = parts[0]
+    samples = settings["samples"] if isinstance(settings.get("samples"), int) else 1
+    size = min(repetitions, max(1, _CHUNK // (first.numel() * samples)))
+    for begin in range(0, repetitions, size):
+        count = min(size, repetitions - begin)
+        inputs = {}
+        for index, (part, own) in enumerate(zip(parts, entries, strict=True)):
+            # Each repetition has a part of its own, with as many axes as the entries, so that gradients stay apart.
+            alone = part.detach().reshape(*[1] * (len(own) - part.dim()), *part.shape)
+            name = f"part {index}" if index else "scores"
+            inputs[name] = alone.expand(count, *alone.shape).clone().requires_grad_()
+        given, scales = dict(settings), torch.full((count,), scale, dtype=first.dtype, device=first.device)
+        if _accepted(loss, {"scale": scale}):
+            inputs["scale"] = given["scale"] = scales.requires_grad_()
+        leaves = tuple(tensor for name, tensor in inputs.items() if name != "scale")
         start = time.perf_counter()
-        loss = estimator(inputs["scores"], cost, structure, **given)
-        _check_loss(loss, count)
-        gradients = torch.autograd.grad(loss.sum(), list(inputs.values()), allow_unused=True)
+        value = loss(leaves if len(leaves) > 1 else leaves[0], cost, structure, **given)
+        value = _checked(value, count)
+        gradients = torch.autograd.grad(value, list(inputs.values()), allow_unused=True)
         seconds = time.perf_counter() - start
         estimates = {
             target: (torch.zeros_like(tensor) if gradient is None else gradient).detach().double().reshape(count, -1)
@@ -252,18 +266,24 @@ def _estimates(
 
 
 def _gradient(truth: Exact, target: str) -> Expectation:
+    if target.startswith("part"):
+        return truth.to_factors[int(target.split()[1]) - 1]
     return truth.to_scores if target == "scores" else truth.to_scale
 
 
-def _check_loss(loss: Any, count: int) -> None:
-    if not isinstance(loss, Tensor) or loss.shape != (count,):
+def _checked(loss: Any, count: int) -> Tensor:
+    """The sum over the instances. Raise ValueError unless it is a differentiable loss of so many."""
+    if not isinstance(loss, Tensor) or loss.shape not in ((count,), ()):
         got = f"shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else type(loss).__name__
-        raise ValueError(f"the estimator returned {got} for {count} instances; expected one loss for each, ({count},)")
+        raise ValueError(
+            f"the loss returned {got} for {count} instances; expected one for each, ({count},), or their mean"
+        )
     if not loss.requires_grad:
         raise ValueError(
-            "the estimator returned a loss without a gradient: it must depend on the scores through differentiable "
-            "operations or a torch.autograd.Function (was something detached, or computed under no_grad?)"
+            "the loss carries no gradient: it must depend on the scores through differentiable operations or a "
+            "torch.autograd.Function (was something detached, or computed under no_grad?)"
         )
+    return loss.sum() if loss.dim() else loss * count
 
 
 class _Tally:

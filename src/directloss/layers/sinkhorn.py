@@ -14,57 +14,41 @@ import torch
 from torch import Tensor
 
 from directloss import threads
-from directloss.estimators.checks import check_scores, over_temperature
-from directloss.noise import Gumbel, Noise, draw
+from directloss.layers.checks import check_scores, fitting, over_temperature
+from directloss.structures.base import Structure
+from directloss.structures.matching import Matching
 
 # Handing fewer exponentials than this to another thread costs more than it gains.
 _LEAST_WORK = 100_000
 
 
-def sinkhorn(scores: Tensor, temperature: float = 1.0, iterations: int = 20) -> Tensor:
-    """Square scores (..., n, n) -> nearly doubly stochastic matrices, columns exactly so. Differentiable.
+def sinkhorn(scores: Tensor, structure: Structure, temperature: float = 1.0, iterations: int = 20) -> Tensor:
+    """Square scores (..., n, n) -> nearly doubly stochastic matrices, columns exactly so. Takes ``Matching``.
 
     Args:
-        scores: any number of batch axes.
+        scores: any number of batch axes. With Gumbel noise, by ``dl.perturb``, this is Gumbel-Sinkhorn.
+        structure: ``Matching()``; forbidden pairs get nothing.
         temperature: towards 0 the result approaches the best matching.
         iterations: of normalising rows, then columns.
+
+    Example:
+        >>> import torch, directloss as dl
+        >>> relaxed = dl.sinkhorn(dl.perturb(torch.zeros(4, 3, 3), samples=2), dl.Matching())
+        >>> relaxed.shape, torch.allclose(relaxed.sum(-2), torch.ones(2, 4, 3))
+        (torch.Size([2, 4, 3, 3]), True)
     """
+    matching = fitting("sinkhorn", structure, Matching)
     _check_square(scores)
+    matching.batch_shape(scores)  # for its checks
     if not isinstance(iterations, int) or iterations < 1:
         raise ValueError(f"iterations is {iterations!r}, expected a whole number, at least 1")
     log_kernel = over_temperature(scores, temperature)
+    if matching.forbidden is not None:
+        return _sinkhorn_in_torch(log_kernel.masked_fill(matching.forbidden, -torch.inf), iterations)
     if scores.device.type == "cpu" and scores.dtype in (torch.float32, torch.float64) and scores.numel():
         normalized: Tensor = _Sinkhorn.apply(log_kernel, iterations)
         return normalized
     return _sinkhorn_in_torch(log_kernel, iterations)
-
-
-def gumbel_sinkhorn(
-    scores: Tensor,
-    temperature: float = 1.0,
-    iterations: int = 20,
-    samples: int = 1,
-    noise_factor: float = 1.0,
-    noise: Noise | Tensor = Gumbel(),
-    generator: torch.Generator | None = None,
-) -> Tensor:
-    """``sinkhorn`` of ``scores + noise_factor * noise``: (samples, ..., n, n).
-
-    Args:
-        scores, temperature, iterations: as for ``sinkhorn``.
-        samples: draws for each instance.
-        noise_factor: 0 is plain Sinkhorn, repeated.
-        noise: what is drawn, or the draws themselves, (samples, ..., n, n).
-        generator: the only source of randomness (None: torch's default generator).
-
-    Example:
-        >>> import torch, directloss as dl
-        >>> relaxed = dl.gumbel_sinkhorn(torch.zeros(4, 3, 3), samples=2)
-        >>> relaxed.shape, torch.allclose(relaxed.sum(-2), torch.ones(2, 4, 3))
-        (torch.Size([2, 4, 3, 3]), True)
-    """
-    _check_square(scores)
-    return sinkhorn(scores + noise_factor * draw(noise, samples, scores, generator), temperature, iterations)
 
 
 def _check_square(scores: Tensor) -> None:
@@ -84,7 +68,7 @@ def _sinkhorn_in_torch(log_kernel: Tensor, iterations: int) -> Tensor:
 class _Sinkhorn(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, log_kernel: Tensor, iterations: int) -> Tensor:
-        from directloss.estimators.sinkhorn_kernel import forward
+        from directloss.layers.sinkhorn_kernel import forward
 
         a = log_kernel.detach().contiguous().reshape(-1, *log_kernel.shape[-2:])
         p, u = torch.empty_like(a), a.new_empty(len(a), iterations, a.shape[-1])
@@ -97,7 +81,7 @@ class _Sinkhorn(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        from directloss.estimators.sinkhorn_kernel import backward
+        from directloss.layers.sinkhorn_kernel import backward
 
         a, p, u, v = ctx.saved_tensors
         to_a = (grad.reshape(p.shape) * p).contiguous()

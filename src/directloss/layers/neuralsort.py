@@ -10,17 +10,17 @@ Its largest entry stands where the i-th largest score does, and the first k rows
 import torch
 from torch import Tensor
 
-from directloss.estimators.checks import check_subset, over_temperature
-from directloss.noise import Gumbel, Noise, draw
+from directloss.layers.checks import check_scores, over_temperature
+from directloss.structures.subset import Subset
 
 
-def neuralsort(scores: Tensor, temperature: float = 1.0, k: int | None = None) -> Tensor:
-    """Scores (..., n) -> a relaxed permutation (..., n, n), largest first, or its first k rows (..., k, n).
+def neuralsort(values: Tensor, temperature: float = 1.0, k: int | None = None) -> Tensor:
+    """Values (..., n) -> a relaxed permutation (..., n, n), largest first, or its first k rows (..., k, n).
 
     Rows sum to one, columns need not. Differentiable.
 
     Args:
-        scores: any number of batch axes.
+        values: any number of batch axes. With noise, ``dl.perturb`` them first.
         temperature: towards 0 the result approaches the permutation; the higher, the closer to uniform.
         k: how many rows; None for all.
 
@@ -31,35 +31,14 @@ def neuralsort(scores: Tensor, temperature: float = 1.0, k: int | None = None) -
                 [0., 0., 1.],
                 [1., 0., 0.]])
     """
-    check_subset(scores, 1 if k is None else k)
-    n = scores.shape[-1]
-    wide = scores.to(torch.promote_types(scores.dtype, torch.float32))  # sums in half precision would overflow
+    check_scores(values)
+    Subset(1 if k is None else k).batch_shape(values)  # for its checks
+    n = values.shape[-1]
+    wide = values.to(torch.promote_types(values.dtype, torch.float32))  # sums in half precision would overflow
     scaled = over_temperature(_centered(wide).contiguous(), temperature, terms=3 * n)
-    weight = n - 1 - 2 * torch.arange(n if k is None else k, device=scores.device).unsqueeze(-1)
+    weight = n - 1 - 2 * torch.arange(n if k is None else k, device=values.device).unsqueeze(-1)
     logits = weight * scaled.unsqueeze(-2) - _distance_sums(scaled).unsqueeze(-2)
-    return logits.softmax(-1).to(scores.dtype)
-
-
-def gumbel_neuralsort(
-    scores: Tensor,
-    temperature: float = 1.0,
-    k: int | None = None,
-    samples: int = 1,
-    noise_factor: float = 1.0,
-    noise: Noise | Tensor = Gumbel(),
-    generator: torch.Generator | None = None,
-) -> Tensor:
-    """``neuralsort`` of ``scores + noise_factor * noise``: (samples, ..., n, n) or (samples, ..., k, n).
-
-    Args:
-        scores, temperature, k: as for ``neuralsort``.
-        samples: draws for each instance.
-        noise_factor: 0 is plain NeuralSort, repeated.
-        noise: what is drawn, or the draws themselves, (samples, ..., n).
-        generator: the only source of randomness (None: torch's default generator).
-    """
-    check_subset(scores, 1 if k is None else k)
-    return neuralsort(_centered(scores) + noise_factor * draw(noise, samples, scores, generator), temperature, k)
+    return logits.softmax(-1).to(values.dtype)
 
 
 def _centered(scores: Tensor) -> Tensor:

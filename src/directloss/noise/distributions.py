@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from directloss import threads
+from directloss.transforms import inside_transform
 
 EULER_GAMMA = 0.5772156649015329
 # Handing fewer draws than four times this to another thread costs more than it gains.
@@ -44,7 +45,8 @@ class Noise(ABC):
         """Independent draws. Randomness comes only from ``generator`` (None: torch's default one)."""
         wanted = torch.get_default_dtype() if dtype is None else dtype
         drawn = wanted if wanted in (torch.float32, torch.float64) else torch.float32
-        draw = self._standard(tuple(shape), {"generator": generator, "dtype": drawn, "device": device})
+        place = torch.get_default_device() if device is None else torch.device(device)
+        draw = self._standard(tuple(shape), {"generator": generator, "dtype": drawn, "device": place})
         return (draw if self.variance is None else draw.mul_(self.scale)).to(wanted)
 
     def fill(self, out: Tensor, generator: torch.Generator | None = None) -> None:
@@ -72,9 +74,9 @@ class Noise(ABC):
 
 def _gumbel_on_cpu(out: Tensor, scale: float, generator: torch.Generator | None) -> None:
     """Fill ``out`` (blocks, length), whose blocks are contiguous; the generator gives the kernel a key of 62 bits."""
-    from directloss.noise_kernel import gumbel
+    from directloss.noise.kernel import gumbel
 
-    key = np.uint64(torch.randint(1 << 62, (), generator=generator).item())
+    key = np.uint64(torch.randint(1 << 62, (), generator=generator, device="cpu").item())
     array, factor = out.numpy(), np.float32(scale)
     counters = math.ceil(array.size / 4)
     threads.split(lambda first, last: gumbel(array, key, factor, first, last), counters, least=_LEAST_COUNTERS)
@@ -91,10 +93,9 @@ class Gumbel(Noise):
     standard_variance = math.pi**2 / 6
 
     def _standard(self, shape: tuple[int, ...], options: dict[str, Any]) -> Tensor:
-        on_cpu = torch.device(options["device"] or "cpu").type == "cpu"
         # Inside a torch.func transform a key would be a tensor of the transform's, not a number.
-        if on_cpu and options["dtype"] == torch.float32 and torch._C._functorch.peek_interpreter_stack() is None:
-            out = torch.empty(shape)
+        if options["device"].type == "cpu" and options["dtype"] == torch.float32 and not inside_transform():
+            out = torch.empty(shape, device="cpu")
             _gumbel_on_cpu(out.view(1, -1), 1.0, options["generator"])
             return out
         # torch's own exponential_ would save a logarithm, but is slower than both together.
@@ -143,23 +144,3 @@ class Logistic(Noise):
 
     def _standard_density(self, value: Tensor) -> Tensor:
         return torch.sigmoid(value) * torch.sigmoid(-value)
-
-
-def check_samples(samples: int) -> None:
-    """Raise where ``samples`` is no number of draws."""
-    if not isinstance(samples, int):
-        raise TypeError(f"samples is {samples!r}, expected an int")
-    if samples < 1:
-        raise ValueError(f"samples is {samples}, expected at least 1")
-
-
-def draw(noise: Noise | Tensor, samples: int, scores: Tensor, generator: torch.Generator | None) -> Tensor:
-    """Noise for scores, (samples, *scores.shape): drawn, or given and checked."""
-    check_samples(samples)
-    if isinstance(noise, Noise):
-        return noise.sample((samples, *scores.shape), generator=generator, dtype=scores.dtype, device=scores.device)
-    if noise.shape[1:] != scores.shape or not len(noise) or samples not in (1, len(noise)):
-        raise ValueError(
-            f"noise has shape {tuple(noise.shape)}, expected (samples, *{tuple(scores.shape)}) with samples = {samples}"
-        )
-    return noise.to(scores)

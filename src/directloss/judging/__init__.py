@@ -1,0 +1,1 @@
+"""What is right: exact values by enumeration, rules measured against them, and solvers checked."""

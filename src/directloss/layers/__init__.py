@@ -1,0 +1,1 @@
+"""Layers: ``layer(scores, structure, ...) -> y``, differentiable, one a file."""

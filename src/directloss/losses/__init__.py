@@ -1,0 +1,1 @@
+"""Losses: ``loss(scores, supervision, structure, ...)``, one a file. ``direct`` is the paper."""

@@ -1,0 +1,262 @@
+"""Scores in parts, and the vertices that maximise them. All index arithmetic of the library is in this file.
+
+Axes: S samples, B batch (any number of axes), ``*E`` the entries of one part of a structure. Scores are one tensor
+(B..., *E), or a tuple of parts: the first is perturbed and carries the cost, and the others are factors over larger
+subsets of the decision, which broadcast over the batch and over positions.
+"""
+
+import functools
+import math
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from directloss.transforms import inside_transform
+
+Scores = Tensor | tuple[Tensor, ...]
+
+
+def as_parts(scores: Scores | Sequence[Tensor], name: str = "scores") -> tuple[Tensor, ...]:
+    """The parts of scores. Raise TypeError unless each is a floating-point tensor."""
+    parts = (scores,) if isinstance(scores, Tensor) else scores
+    if not isinstance(parts, tuple | list) or not parts:
+        raise TypeError(
+            f"{name}: got {type(scores).__name__}, expected a torch.Tensor (torch.as_tensor makes one) or a tuple of them"
+        )
+    for part in parts:
+        if not isinstance(part, Tensor):
+            raise TypeError(f"{name}: got {type(part).__name__}, expected a torch.Tensor (torch.as_tensor makes one)")
+        if not part.is_floating_point():
+            raise TypeError(f"{name} are {part.dtype}, expected a floating-point dtype: call .float() on them")
+    return tuple(parts)
+
+
+def broadcasts(shape: Sequence[int], to: Sequence[int]) -> bool:
+    """Whether a tensor of this shape broadcasts to exactly the other."""
+    aligned = zip(reversed(shape), reversed(to), strict=False)
+    return len(shape) <= len(to) and all(size in (1, wanted) for size, wanted in aligned)
+
+
+def check_cost(cost: Tensor, scores: Tensor) -> None:
+    """Raise ValueError unless the cost broadcasts to the scores."""
+    if not broadcasts(cost.shape, scores.shape):
+        raise ValueError(
+            f"cost has shape {tuple(cost.shape)}, which does not broadcast to the scores' {tuple(scores.shape)}; "
+            "give the cost the shape of the scores, or fewer leading axes"
+        )
+
+
+def fit_cost(cost: Tensor, scores: Tensor) -> Tensor:
+    """The cost with the scores' dtype and device, not expanded."""
+    if not isinstance(cost, Tensor):
+        raise TypeError(f"cost is {type(cost).__name__}, expected a tensor, or a function of the structure")
+    check_cost(cost, scores)
+    return cost.detach().to(scores)
+
+
+class Vertices(NamedTuple):
+    """One part of the structures that a maximiser returns: where they are not zero, and what they are there.
+
+    ``positions`` (..., K) count along the flattened entries, in an order that depends on the structure alone; None
+    stands for every entry in order. ``values`` (..., K) are what stands there; None stands for ones. An instance with
+    fewer than K entries fills up with values of zero.
+    """
+
+    entries: torch.Size
+    positions: Tensor | None
+    values: Tensor | None
+
+    @classmethod
+    def of_dense(cls, y: Tensor, entry_dims: int) -> "Vertices":
+        """The structures y (..., *E), every entry kept."""
+        leading = y.dim() - entry_dims
+        return cls(y.shape[leading:], None, y.flatten(leading) if entry_dims != 1 else y)
+
+    @classmethod
+    def of_coordinates(cls, entries: Sequence[int], *coordinates: Tensor) -> "Vertices":
+        """Ones at the given coordinates, a tensor (..., K) for each axis of the entries."""
+        positions = coordinates[0]
+        for size, coordinate in zip(entries[1:], coordinates[1:], strict=True):
+            positions = positions * size + coordinate
+        return cls(torch.Size(entries), positions, None)
+
+    @classmethod
+    def empty(cls, leading: Sequence[int], entries: torch.Size, device: torch.device) -> "Vertices":
+        """No entries, for a batch without instances or entries."""
+        return cls(entries, torch.empty((*leading, 0), dtype=torch.int64, device=device), None)
+
+    @property
+    def slots(self) -> Tensor:
+        """A tensor shaped (..., K)."""
+        found = self.positions if self.positions is not None else self.values
+        assert found is not None
+        return found
+
+    def select(self, index: int) -> "Vertices":
+        """Those at ``index`` of the leading axis."""
+        return Vertices(
+            self.entries,
+            None if self.positions is None else self.positions[index],
+            None if self.values is None else self.values[index],
+        )
+
+    def dense(self, dtype: torch.dtype) -> Tensor:
+        """The structures themselves, (..., *E)."""
+        leading = self.slots.shape[:-1]
+        if self.positions is None:
+            assert self.values is not None
+            return self.values.to(dtype).reshape(*leading, *self.entries)
+        y = torch.zeros((*leading, math.prod(self.entries)), dtype=dtype, device=self.positions.device)
+        if self.values is None:
+            y.scatter_(-1, self.positions, 1.0)
+        else:  # where zeros fill up, they add nothing to an entry that may stand for itself
+            y.scatter_add_(-1, self.positions, self.values.to(dtype))
+        return y.reshape(*leading, *self.entries)
+
+    def at(self, weights: Tensor) -> Tensor:
+        """The weights, which broadcast to (..., *E), at the positions: (..., K)."""
+        dims = len(self.entries)
+        own = _own_entries(weights.shape, self.entries)
+        if dims > 1 or weights.dim() < dims:
+            weights = weights.reshape(*weights.shape[: max(0, weights.dim() - dims)], math.prod(own))
+        weights = weights.expand(*self.slots.shape[:-1], weights.shape[-1])
+        if self.positions is None and own == self.entries:
+            return weights
+        return weights.gather(-1, self._positions_in(own))
+
+    def inner(self, weights: Tensor) -> Tensor:
+        """``<weights, y>``, (...)."""
+        picked = self.at(weights)
+        return (picked if self.values is None else picked * self.values).sum(-1)
+
+    def differs(self, other: "Vertices") -> Tensor:
+        """Whether two structures of one set differ, (...)."""
+        return self.unequal(other).any(-1)
+
+    def unequal(self, other: "Vertices") -> Tensor:
+        """Where the slots of two structures of one set differ, (..., K)."""
+        if self.positions is None or other.positions is None or self.values is None or other.values is None:
+            return self.slots != other.slots
+        return (self.positions != other.positions) | (self.values != other.values)
+
+    def difference(
+        self,
+        ends: tuple[int, int],
+        shape: Sequence[int],
+        dtype: torch.dtype,
+        weights: tuple[Tensor, Tensor] | None = None,
+    ) -> Tensor:
+        """The structures at the first of two indices of the leading axis less those at the second, summed to ``shape``.
+
+        ``shape`` broadcasts to (..., *E). The weights, one for each end, broadcast to (..., K) and multiply what stands
+        in each slot. Ones add up exactly, so that where structures agree exactly nothing is left, not a rounding error.
+        """
+        leading = self.slots.shape[1:-1]
+        padded = (*[1] * (len(leading) + len(self.entries) - len(shape)), *shape)
+        summed, own = padded[: len(leading)], torch.Size(padded[len(leading) :])
+        if self.positions is None:
+            ahead, behind = (
+                _product(self.select(end).values, None if weights is None else weights[side], dtype)
+                for side, end in enumerate(ends)
+            )
+            return (ahead - behind).reshape(*leading, *self.entries).sum_to_size(padded).reshape(shape)
+        kept = [size for size in summed if size != 1]
+        # With one sample, and nothing else to sum over, there is nothing to move.
+        alone = leading[0] == 1 and len(kept) == len(leading) - 1
+        axes = [axis for axis, size in enumerate(summed) if size == 1]
+        last = tuple(range(len(kept), len(leading)))
+        total = torch.zeros((*kept, math.prod(own)), dtype=dtype, device=self.positions.device)
+        only_ones = self.values is None and weights is None and own == self.entries
+        if only_ones and len(kept) == len(leading) - 1 and _on_cpu(self.positions):
+            from directloss.parts_kernel import add_difference  # numba takes its time to import
+
+            instances = total.view(math.prod(kept), total.shape[-1])
+            slots = (leading[0], len(instances), self.positions.shape[-1])
+            ahead, behind = (self.positions[end].reshape(slots).contiguous().numpy() for end in ends)
+            add_difference(ahead, behind, instances.numpy())
+            return total.reshape(shape)
+        for side, end in enumerate(ends):
+            where = self.positions[end, 0] if alone else self.positions[end]
+            if own != self.entries:
+                where = self._within(where, own)
+            if self.values is None and weights is None:
+                values = _number(1.0 - 2 * side, dtype, total.device)
+            else:
+                values = _product(
+                    None if self.values is None else self.values[end], None if weights is None else weights[side], dtype
+                ) * (1 - 2 * side)
+                values = values[0] if alone and values.dim() == len(leading) + 1 else values
+            values = values.expand(where.shape)
+            if not alone and axes:
+                where, values = (tensor.movedim(axes, last).flatten(len(kept)) for tensor in (where, values))
+            total = total.scatter_add(-1, where, values)
+        return total.reshape(shape)
+
+    def _positions_in(self, own: torch.Size) -> Tensor:
+        """The positions, (..., K), in a tensor whose entries are ``own``, with axes of 1 along which it broadcasts."""
+        positions = self.positions
+        if positions is None:
+            positions = torch.arange(math.prod(self.entries), device=self.slots.device).expand(self.slots.shape)
+        return positions if own == self.entries else self._within(positions, own)
+
+    def _within(self, positions: Tensor, own: torch.Size) -> Tensor:
+        where = torch.zeros_like(positions)
+        stride = step = 1
+        for size, kept in zip(reversed(self.entries), reversed(own), strict=True):
+            if kept != 1:
+                where = where + positions.div(stride, rounding_mode="floor") % size * step
+            stride, step = stride * size, step * kept
+        return where
+
+
+def _number(value: float, dtype: torch.dtype, device: torch.device) -> Tensor:
+    # A tensor that a transform makes belongs to it, and must not outlive it.
+    return torch.full((), value, dtype=dtype, device=device) if inside_transform() else _kept(value, dtype, device)
+
+
+@functools.cache
+def _kept(value: float, dtype: torch.dtype, device: torch.device) -> Tensor:
+    return torch.full((), value, dtype=dtype, device=device)
+
+
+def _on_cpu(tensor: Tensor) -> bool:
+    return tensor.device.type == "cpu" and not inside_transform()
+
+
+def _product(values: Tensor | None, weights: Tensor | None, dtype: torch.dtype) -> Tensor:
+    """``values * weights``, either of which may be ones."""
+    if values is None or weights is None:
+        found = values if weights is None else weights
+        assert found is not None
+        return found.to(dtype)
+    return values.to(dtype) * weights.to(dtype)
+
+
+def _own_entries(shape: Sequence[int], entries: torch.Size) -> torch.Size:
+    """The sizes of the last axes of a tensor that broadcasts to (..., *entries), with ones where it has none."""
+    return torch.Size([1] * (len(entries) - len(shape)) + list(shape[max(0, len(shape) - len(entries)) :]))
+
+
+class Layout(NamedTuple):
+    """Which tensors a tuple of ``Vertices`` is made of, so that it can pass through autograd as tensors."""
+
+    parts: tuple[tuple[torch.Size, bool, bool], ...]
+
+    @classmethod
+    def of(cls, vertices: Sequence[Vertices]) -> "Layout":
+        return cls(tuple((v.entries, v.positions is not None, v.values is not None) for v in vertices))
+
+    def unpack(self, tensors: Iterable[Tensor]) -> tuple[Vertices, ...]:
+        """The vertices of ``pack``'s tensors."""
+        rest = iter(tensors)
+        return tuple(
+            Vertices(entries, next(rest) if positions else None, next(rest) if values else None)
+            for entries, positions, values in self.parts
+        )
+
+
+def pack(vertices: Sequence[Vertices]) -> list[Tensor]:
+    """The tensors of vertices, in the order of their ``Layout``."""
+    return [tensor for v in vertices for tensor in (v.positions, v.values) if tensor is not None]
