@@ -190,7 +190,8 @@ def _rule(
     if config.method == "neuralsort":
         chosen = neuralsort(-scores.square(), config.temperature, config.k).sum(-2).unsqueeze(0)
     elif config.method == "neuralsort-stochastic":
-        keys = _perturbed(config, -scores.square(), generator)
+        values = -scores.square()  # less their median, so that no noise drowns in a common offset
+        keys = _perturbed(config, values - values.detach().median(-1, keepdim=True).values, generator)
         chosen = neuralsort(keys, config.temperature, config.k).sum(-2)
     elif config.method == "relaxsubsample":
         keys = _perturbed(config, scores, generator)
