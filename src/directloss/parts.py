@@ -5,7 +5,6 @@ Axes: S samples, B batch (any number of axes), ``*E`` the entries of one part of
 subsets of the decision, which broadcast over the batch and over positions.
 """
 
-import functools
 import math
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -22,9 +21,8 @@ def as_parts(scores: Scores | Sequence[Tensor], name: str = "scores") -> tuple[T
     """The parts of scores. Raise TypeError unless each is a floating-point tensor."""
     parts = (scores,) if isinstance(scores, Tensor) else scores
     if not isinstance(parts, tuple | list) or not parts:
-        raise TypeError(
-            f"{name}: got {type(scores).__name__}, expected a torch.Tensor (torch.as_tensor makes one) or a tuple of them"
-        )
+        got = type(scores).__name__
+        raise TypeError(f"{name}: got {got}, expected a torch.Tensor (torch.as_tensor makes one), or a tuple of them")
     for part in parts:
         if not isinstance(part, Tensor):
             raise TypeError(f"{name}: got {type(part).__name__}, expected a torch.Tensor (torch.as_tensor makes one)")
@@ -151,48 +149,55 @@ class Vertices(NamedTuple):
         """The structures at the first of two indices of the leading axis less those at the second, summed to ``shape``.
 
         ``shape`` broadcasts to (..., *E). The weights, one for each end, broadcast to (..., K) and multiply what stands
-        in each slot. Ones add up exactly, so that where structures agree exactly nothing is left, not a rounding error.
+        in each slot. Both ends add up in the same order, so that where they agree exactly nothing is left, not a
+        rounding error.
         """
         leading = self.slots.shape[1:-1]
         padded = (*[1] * (len(leading) + len(self.entries) - len(shape)), *shape)
         summed, own = padded[: len(leading)], torch.Size(padded[len(leading) :])
         if self.positions is None:
             ahead, behind = (
-                _product(self.select(end).values, None if weights is None else weights[side], dtype)
-                for side, end in enumerate(ends)
+                self._weighted(end, None if weights is None else weights[side], dtype) for side, end in enumerate(ends)
             )
             return (ahead - behind).reshape(*leading, *self.entries).sum_to_size(padded).reshape(shape)
-        kept = [size for size in summed if size != 1]
-        # With one sample, and nothing else to sum over, there is nothing to move.
-        alone = leading[0] == 1 and len(kept) == len(leading) - 1
-        axes = [axis for axis, size in enumerate(summed) if size == 1]
+        over_samples = summed == (1, *leading[1:])
+        axes = [0] if over_samples else [axis for axis, size in enumerate(summed) if size == 1]
+        kept = [size for axis, size in enumerate(summed) if axis not in axes]
+        alone = over_samples and leading[0] == 1  # nothing to sum over
         last = tuple(range(len(kept), len(leading)))
         total = torch.zeros((*kept, math.prod(own)), dtype=dtype, device=self.positions.device)
         only_ones = self.values is None and weights is None and own == self.entries
-        if only_ones and len(kept) == len(leading) - 1 and _on_cpu(self.positions):
+        if only_ones and over_samples and _on_cpu(self.positions):
             from directloss.parts_kernel import add_difference  # numba takes its time to import
 
             instances = total.view(math.prod(kept), total.shape[-1])
             slots = (leading[0], len(instances), self.positions.shape[-1])
-            ahead, behind = (self.positions[end].reshape(slots).contiguous().numpy() for end in ends)
-            add_difference(ahead, behind, instances.numpy())
+            add_difference(
+                *(self.positions[end].reshape(slots).contiguous().numpy() for end in ends), instances.numpy()
+            )
             return total.reshape(shape)
+        sums = []
         for side, end in enumerate(ends):
             where = self.positions[end, 0] if alone else self.positions[end]
             if own != self.entries:
                 where = self._within(where, own)
-            if self.values is None and weights is None:
-                values = _number(1.0 - 2 * side, dtype, total.device)
-            else:
-                values = _product(
-                    None if self.values is None else self.values[end], None if weights is None else weights[side], dtype
-                ) * (1 - 2 * side)
-                values = values[0] if alone and values.dim() == len(leading) + 1 else values
+            values = self._weighted(end, None if weights is None else weights[side], dtype)
+            values = values[0] if alone and values.dim() == len(leading) + 1 else values
             values = values.expand(where.shape)
             if not alone and axes:
                 where, values = (tensor.movedim(axes, last).flatten(len(kept)) for tensor in (where, values))
-            total = total.scatter_add(-1, where, values)
-        return total.reshape(shape)
+            sums.append(total.scatter_add(-1, where, values))
+        return (sums[0] - sums[1]).reshape(shape)
+
+    def _weighted(self, index: int, weights: Tensor | None, dtype: torch.dtype) -> Tensor:
+        """What stands in the slots at ``index`` of the leading axis, times the weights; broadcasts to (..., K)."""
+        if self.values is None and weights is None:
+            return torch.ones((), dtype=dtype, device=self.slots.device)
+        if self.values is None or weights is None:
+            found = weights if self.values is None else self.values[index]
+            assert found is not None
+            return found.to(dtype)
+        return self.values[index].to(dtype) * weights.to(dtype)
 
     def _positions_in(self, own: torch.Size) -> Tensor:
         """The positions, (..., K), in a tensor whose entries are ``own``, with axes of 1 along which it broadcasts."""
@@ -211,27 +216,8 @@ class Vertices(NamedTuple):
         return where
 
 
-def _number(value: float, dtype: torch.dtype, device: torch.device) -> Tensor:
-    # A tensor that a transform makes belongs to it, and must not outlive it.
-    return torch.full((), value, dtype=dtype, device=device) if inside_transform() else _kept(value, dtype, device)
-
-
-@functools.cache
-def _kept(value: float, dtype: torch.dtype, device: torch.device) -> Tensor:
-    return torch.full((), value, dtype=dtype, device=device)
-
-
 def _on_cpu(tensor: Tensor) -> bool:
     return tensor.device.type == "cpu" and not inside_transform()
-
-
-def _product(values: Tensor | None, weights: Tensor | None, dtype: torch.dtype) -> Tensor:
-    """``values * weights``, either of which may be ones."""
-    if values is None or weights is None:
-        found = values if weights is None else weights
-        assert found is not None
-        return found.to(dtype)
-    return values.to(dtype) * weights.to(dtype)
 
 
 def _own_entries(shape: Sequence[int], entries: torch.Size) -> torch.Size:

@@ -4,19 +4,21 @@ import math
 import operator
 from collections.abc import Sequence
 from numbers import Real
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 from directloss.noise import Gumbel, Noise
-from directloss.parts import Scores, as_parts, broadcasts
+from directloss.parts import as_parts, broadcasts
 from directloss.transforms import inside_transform
 
 Scale = float | Tensor
+_Scores = TypeVar("_Scores", Tensor, tuple[Tensor, ...])
 
 
 def perturb(
-    scores: Scores,
+    scores: _Scores,
     scale: Scale = 1.0,
     noise: Noise | Tensor = Gumbel(),
     samples: int = 1,
@@ -24,7 +26,7 @@ def perturb(
     entry_dims: int | None = None,
     multiplicative: bool = False,
     generator: torch.Generator | None = None,
-) -> Scores:
+) -> _Scores:
     """Scores with noise, (samples, B..., *E): ``scores + scale * noise``. Differentiable in scores and scale.
 
     Of scores in parts only the first is perturbed. Any layer or loss then takes the result, samples being one more
@@ -50,14 +52,21 @@ def perturb(
     """
     first, *factors = as_parts(scores)
     batch = first.shape if entry_dims is None else first.shape[: first.dim() - entry_dims]
-    factor = fit_scale(scale, first, batch)
-    check_scale(factor)
-    draws = draw(noise, samples, first, generator)
+    factor, draws = fit_scale(scale, first, batch), draw(noise, samples, first, generator)
     if multiplicative:
-        perturbed = first * torch.exp(factor * draws - factor**2 / 2)
+        check_scale(factor)
+        theta = first * torch.exp(factor * draws - factor**2 / 2)
     else:
-        perturbed = torch.addcmul(first, factor, draws)
-    return (perturbed, *factors) if factors else perturbed
+        theta = perturbed(first, factor, draws)
+    return (theta, *factors) if factors else theta  # type: ignore[return-value]
+
+
+def perturbed(scores: Tensor, scale: Tensor | None, noise: Tensor | None) -> Tensor:
+    """theta = mu + sigma * gamma, (S, B..., *E), of a scale and noise that fit; without them (1, B..., *E)."""
+    if scale is None or noise is None:
+        return scores.unsqueeze(0)
+    check_scale(scale)
+    return torch.addcmul(scores, scale, noise)
 
 
 def draw(noise: Noise | Tensor, samples: int, scores: Tensor, generator: torch.Generator | None) -> Tensor:

@@ -15,8 +15,8 @@ def check_structure(structure: Structure, scores: Scores, *, generator: torch.Ge
     """Raise ``ValueError`` if a structure's maximiser breaks a promise on these scores (B..., *E), or on ties of them.
 
     Tried are: answers against each other along random costs, a batch against its instances alone, repeated calls,
-    rounded scores that tie, scores that must not be changed, and, for one instance where there are few enough structures,
-    all of them.
+    rounded scores that tie, scores that must not be changed, and, for one instance with few enough structures, all of
+    them.
 
     Example:
         >>> import torch, directloss as dl

@@ -1,9 +1,9 @@
 """Exact expectations over the noise, for structures that can be enumerated.
 
-For one entry e, hold the noise of all others. For each value v that the entry can take, let V_v be the best value of the
-structures with ``y_e = v``, less ``v theta_e``, and l_v their loss. Over theta_e the best value is the upper envelope of
-the lines ``V_v + v theta_e``: the entry is v between the breakpoints a_v and b_v of the envelope, so that the one
-remaining integral is known. With f the density of the noise and ``z(t) = (t - mu_e) / sigma``,
+For one entry e, hold the noise of all others. For each value v that the entry can take, let V_v be the best value of
+the structures with ``y_e = v``, less ``v theta_e``, and l_v their loss. Over theta_e the best value is the upper
+envelope of the lines ``V_v + v theta_e``: the entry is v between the breakpoints a_v and b_v of the envelope, so that
+the one remaining integral is known. With f the density of the noise and ``z(t) = (t - mu_e) / sigma``,
 
     d E[loss] / d mu_e  = sum_v E[l_v (f(z(a_v)) - f(z(b_v)))] / sigma
     d E[loss] / d sigma = sum_e sum_v E[l_v (z(a_v) f(z(a_v)) - z(b_v) f(z(b_v)))] / sigma.
@@ -62,8 +62,8 @@ def exact(
     """The distribution, the expected loss ``E[<cost, y>]`` and its gradients for one instance, scores (*E).
 
     ``cost`` may be a function of structures (N, *E) to losses (N,), unless the scores have further parts. ``points`` is
-    the size of each of the 16 quasi-random sets. At scale 0 the loss is piecewise constant in the scores: its gradient is
-    zero wherever it exists.
+    the size of each of the 16 quasi-random sets. At scale 0 the loss is piecewise constant in the scores: its gradient
+    is zero wherever it exists.
 
     Example:
         >>> import torch, directloss as dl
@@ -99,8 +99,8 @@ def exact(
         point = torch.nn.functional.one_hot(best, len(losses)).double()
         zeros = [torch.zeros(part.shape, dtype=torch.float64) for part in parts]
         known = (point, losses[best], zeros[0], nothing, *zeros[1:])
-        found = [Expectation(value, torch.zeros_like(value)) for value in known]
-        return Exact(*found[:4], tuple(found[4:]))
+        probabilities, loss, to_scores, to_scale, *factors = (Expectation(v, torch.zeros_like(v)) for v in known)
+        return Exact(probabilities, loss, to_scores, to_scale, tuple(factors))
     if points < 2 or points & (points - 1):
         raise ValueError(f"points is {points}, expected a power of 2: only whole Sobol sets are balanced")
     sets = [

@@ -1,6 +1,7 @@
 """``direct_loss`` as a criterion, with state."""
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -72,7 +73,7 @@ class DirectLoss(nn.Module):
         scale: Scale | None = None,
         generator: torch.Generator | None = None,
         return_structure: bool = False,
-    ) -> Tensor | tuple[Tensor, Tensor]:
+    ) -> Any:
         """The loss; ``structure`` and ``scale``, where given, stand for those of the criterion."""
         structure = self.structure if structure is None else structure
         output = evaluate_direct(
@@ -90,9 +91,7 @@ class DirectLoss(nn.Module):
         )
         if len(output.vertices[0].slots) > 1 and not inside_transform() and not inside_backward():
             self._observe(output, scores, cost, structure)
-        if return_structure:
-            return output.loss, output.vertices[0].select(0).dense(as_parts(scores)[0].dtype)
-        return output.loss
+        return output.returned(scores) if return_structure else output.loss
 
     def _epsilon(self, scores: Scores, structure: Structure) -> float | Tensor:
         if not isinstance(self.epsilon, AdaptiveEpsilon):

@@ -20,28 +20,27 @@ A task loss that is not linear is taken at y: its gradient there is the cost, or
 returns y_eps.
 """
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, overload
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
+from directloss.losses.autograd import Attach, AttachInTransform
 from directloss.losses.epsilon import check_epsilon, check_epsilons
-from directloss.losses.once import once
 from directloss.losses.reduction import Reduction, check_reduction, reduce
-from directloss.losses.task import Augmented, Cost, augmented_vertices, task_loss
+from directloss.losses.task import Augmented, Cost, solve_task
 from directloss.noise import Gumbel, Noise
-from directloss.parts import Layout, Scores, Vertices, as_parts, fit_cost, pack
-from directloss.perturbation import Scale, check_noise, check_samples, check_scale, draw, fit_scale
+from directloss.parts import Layout, Scores, Vertices, as_parts, fit_cost
+from directloss.perturbation import Scale, check_noise, check_samples, draw, fit_scale, perturbed
 from directloss.structures.base import Structure, check_structure_type
 from directloss.transforms import inside_transform
 
 Sides = Literal["one", "both"]
 
 
-class _Found(NamedTuple):
+class Found(NamedTuple):
     """The loss (B...) and the vertices (T, S, B..., K) of each part, which a gradient is made of."""
 
     loss: Tensor
@@ -49,7 +48,7 @@ class _Found(NamedTuple):
 
 
 @dataclass
-class _Rule:
+class Rule:
     """What a call does besides its tensors."""
 
     structure: Structure
@@ -57,13 +56,38 @@ class _Rule:
     width: float  # between the two ends of the difference, in units of epsilon where that is a tensor
     entries: tuple[torch.Size, ...]  # of each part of the scores
     learns_scale: bool
-    found: _Found | None = None
     layout: Layout | None = None  # of the vertices, once they are known
 
     @property
     def parts(self) -> int:
         """How many tensors the scores are."""
         return len(self.entries)
+
+    def solve(
+        self,
+        scale: Tensor | None,
+        noise: Tensor | None,
+        cost: Tensor,
+        epsilon: Tensor | None,
+        tensors: tuple[Tensor, ...],
+    ) -> Found:
+        """y and the solutions ahead and behind on the same noise, and the loss of y.
+
+        ``tensors`` are the parts of the scores and, where a transform must see them, the data of the structure.
+        """
+        first, *factors = tensors[: self.parts]
+        structure, along = self.structure, cost
+        if len(tensors) > self.parts:
+            structure = structure.with_tensors(tensors[self.parts :])
+        if epsilon is not None:
+            along = (cost * epsilon[(..., *[None] * structure.entry_dims)]).to(
+                torch.promote_types(cost.dtype, torch.float32)
+            )
+        theta = (perturbed(first, scale, noise), *factors)
+        vertices = structure.maximize(theta, self.entries, along, self.steps)
+        losses = vertices[0].select(0).inner(cost)
+        loss = losses[0] if losses.shape[0] == 1 else losses.mean(0)
+        return Found(loss if loss.dtype == first.dtype else loss.to(first.dtype), vertices)
 
     def gradients(
         self,
@@ -79,10 +103,10 @@ class _Rule:
 
         ``grad`` is that of the loss of an instance, (B...), or of the mean over so many ``instances``, ().
         """
-        dtype = torch.promote_types(grad.dtype, torch.float32)
+        # Where 1 / epsilon overflows the scores' dtype, what has no difference still has no gradient.
+        dtype = torch.promote_types(grad.dtype, torch.float32) if epsilon is None else torch.float64
         count, inverse = max(1, instances * vertices[0].slots.shape[1]), 1 / self.width
-        # Where 1 / width overflows, what has no difference still has no gradient.
-        safe = epsilon is None and abs(inverse) <= torch.finfo(dtype).max
+        safe = abs(inverse) <= torch.finfo(dtype).max
         factor = grad.to(dtype) * (inverse / count if safe else 1 / count)
         if epsilon is not None:
             factor = factor / epsilon
@@ -123,149 +147,16 @@ class _Rule:
         return [torch.stack([vertices[0].select(end).at(noise) for end in self.ends])]
 
 
-class _Direct(torch.autograd.Function):
-    """The mean over samples and instances of ``<cost, y>``, with the rule's gradients."""
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        rule: _Rule,
-        found: _Found,
-        reduction: Reduction,
-        scale: Tensor | None,
-        noise: Tensor | None,
-        epsilon: Tensor | None,
-        *parts: Tensor,
-    ) -> Tensor:
-        # What is kept is neither input nor output, so that no reference closes a circle.
-        ctx.vertices, ctx.drawn = found.vertices, rule.drawn(found.vertices, noise)
-        ctx.rule, ctx.reduction, ctx.epsilon = rule, reduction, epsilon
-        ctx.parts = [(part.shape, part.dtype) for part in parts]
-        ctx.scale_shape = None if scale is None else scale.shape
-        return reduce(found.loss, reduction)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
-        vertices = ctx.vertices
-        instances = math.prod(vertices[0].slots.shape[2:-1]) if ctx.reduction == "mean" else 1
-        drawn = ctx.drawn[0] if ctx.drawn else None
-        gradients = ctx.rule.gradients(grads[0], instances, vertices, drawn, ctx.epsilon, ctx.parts, ctx.scale_shape)
-        to_scale, *to_parts = once((), gradients)
-        return None, None, None, to_scale, None, None, *to_parts
-
-
-class _DirectInTransform(torch.autograd.Function):
-    """``_Direct`` for ``torch.func``, which must see all that is solved for as tensors: (B...) and the vertices.
-
-    Tensors: scale, with as many axes as the scores, and noise (S, B..., *E), or None; the cost; epsilon (B...), or None;
-    then the parts of the scores, and the data of the structure. Slower: autograd inspects the signature at every call.
-    """
-
-    @staticmethod
-    def forward(
-        rule: _Rule,
-        scale: Tensor | None,
-        noise: Tensor | None,
-        cost: Tensor,
-        epsilon: Tensor | None,
-        *tensors: Tensor,
-    ) -> tuple[Tensor, ...]:
-        loss, vertices = _solve(rule, scale, noise, cost, epsilon, tensors)
-        rule.layout = Layout.of(vertices)
-        return loss, *pack(vertices), *rule.drawn(vertices, noise)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-        ctx.rule, scale, noise, _, epsilon, *tensors = inputs
-        ctx.parts = [(part.shape, part.dtype) for part in tensors[: ctx.rule.parts]]
-        ctx.scale_shape = None if scale is None else scale.shape
-        ctx.data, ctx.has_noise, ctx.has_epsilon = len(tensors) - ctx.rule.parts, noise is not None, epsilon is not None
-        # A second derivative, which must raise, meets what the gradient depends on.
-        depends = [tensor for tensor in (scale, *tensors) if tensor is not None and tensor.is_floating_point()]
-        ctx.depends = len(depends)
-        ctx.save_for_backward(*depends, *output[1:], *([] if epsilon is None else [epsilon]))
-        ctx.mark_non_differentiable(*output[1:])
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Any) -> tuple[Any, ...]:
-        rule, saved = ctx.rule, list(ctx.saved_tensors)
-        depends, saved = saved[: ctx.depends], saved[ctx.depends :]
-        epsilon = saved.pop() if ctx.has_epsilon else None
-        drawn = saved.pop() if rule.learns_scale and ctx.has_noise else None
-        gradients = rule.gradients(grads[0], 1, rule.layout.unpack(saved), drawn, epsilon, ctx.parts, ctx.scale_shape)
-        to_scale, *to_parts = once(depends, gradients)
-        return None, to_scale, None, None, None, *to_parts, *[None] * ctx.data
-
-    @staticmethod
-    def vmap(
-        info: Any, in_dims: tuple[Any, ...], rule: _Rule, *inputs: Any
-    ) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
-        # A structure takes any number of batch axes, so vmap's is one more: before the batch, after the samples.
-        # What vmap does not map needs no axis: everything broadcasts from the right.
-        scale, noise, cost, epsilon, first, *rest = inputs
-        dims = in_dims[1:]
-        axes = first.dim() - (dims[4] is not None)  # of the scores of one instance of vmap
-        batch = axes - rule.structure.entry_dims
-
-        def lead(tensor: Tensor | None, dim: int | None, wanted: int) -> Tensor | None:
-            if tensor is None or dim is None:
-                return tensor
-            tensor = tensor.movedim(dim, 0)
-            return tensor.reshape(len(tensor), *[1] * (wanted + 1 - tensor.dim()), *tensor.shape[1:])
-
-        if dims[4] is None:
-            first = first.unsqueeze(0).expand(info.batch_size, *first.shape)
-        else:
-            first = first.movedim(dims[4], 0)
-        if noise is not None:
-            noise = noise.unsqueeze(1) if dims[1] is None else noise.movedim(dims[1], 1)
-        own = [*map(len, rule.entries[1:]), *rule.structure.tensor_dims()]
-        rest = [lead(tensor, dim, batch + entries) for tensor, dim, entries in zip(rest, dims[5:], own, strict=True)]
-        scale, cost, epsilon = lead(scale, dims[0], axes), lead(cost, dims[2], axes), lead(epsilon, dims[3], batch)
-        output = _DirectInTransform.apply(rule, scale, noise, cost, epsilon, first, *rest)
-        # Steps and samples lead the vertices; ends and samples lead the noise at them.
-        return output, (0, *[2] * (len(output) - 1))
-
-
-def _solve(
-    rule: _Rule,
-    scale: Tensor | None,
-    noise: Tensor | None,
-    cost: Tensor,
-    epsilon: Tensor | None,
-    tensors: tuple[Tensor, ...],
-) -> _Found:
-    """y and the solutions ahead and behind, and the loss of y."""
-    first, *factors = tensors[: rule.parts]
-    structure, along = rule.structure, cost
-    if len(tensors) > rule.parts:
-        structure = structure.with_tensors(tensors[rule.parts :])
-    if epsilon is not None:
-        along = cost * epsilon[(..., *[None] * structure.entry_dims)]
-    theta = (_perturbed(first, scale, noise), *factors)
-    vertices = structure.maximize(theta, rule.entries, along, rule.steps)
-    loss = _mean_over_samples(vertices[0].select(0).inner(cost))
-    return _Found(loss if loss.dtype == first.dtype else loss.to(first.dtype), vertices)
-
-
-def _mean_over_samples(loss: Tensor) -> Tensor:
-    return loss[0] if len(loss) == 1 else loss.mean(0)
-
-
-def _perturbed(scores: Tensor, scale: Tensor | None, noise: Tensor | None) -> Tensor:
-    if scale is None or noise is None:
-        return scores.unsqueeze(0)
-    check_scale(scale)
-    return torch.addcmul(scores, scale, noise)
-
-
 class DirectOutput(NamedTuple):
     """Everything one evaluation of the rule gives."""
 
     loss: Tensor  # (B...) or (), differentiable
-    vertices: tuple[
-        Vertices, ...
-    ]  # of each part, (T, S, B..., K): y, and where gradients were wanted those ahead and behind
+    # Of each part, (T, S, B..., K): y and, where a gradient is wanted, the solutions ahead and behind.
+    vertices: tuple[Vertices, ...]
+
+    def returned(self, scores: Scores) -> tuple[Tensor, Tensor]:
+        """The loss, and the structures predicted under the noise, (S, B..., *E)."""
+        return self.loss, self.vertices[0].select(0).dense(as_parts(scores)[0].dtype)
 
     def informative(self) -> Tensor:
         """Whether some sample gives a difference, (B...)."""
@@ -298,35 +189,35 @@ def evaluate_direct(
     structure, first = structure.for_batch(len(batch)), parts[0]
     each: Tensor | None = None
     if isinstance(epsilon, Tensor) and epsilon.dim():
-        each, step = epsilon.detach().to(first), 1.0
+        each, step = epsilon.detach().to(first.device, torch.float64), 1.0
         check_epsilons(each, batch)
     else:
         step = check_epsilon(epsilon)
-    steps, width = ((0.0, step), step) if sides == "one" else ((0.0, step, -step), 2 * step)
-    sigma, gamma = _scale_and_noise(scale, noise, samples, first, batch, structure, generator)
+    steps: tuple[float, ...] = (0.0, step) if sides == "one" else (0.0, step, -step)
+    width = step if sides == "one" else 2 * step
+    sigma, gamma = _scale_and_noise(scale, noise, samples, first, structure, generator)
     transform = inside_transform()
     learns_scale = sigma is not None and (sigma.requires_grad or transform)
     if not transform and not (torch.is_grad_enabled() and (learns_scale or any(part.requires_grad for part in parts))):
         steps = (0.0,)
-    rule = _Rule(structure, steps, width, entries, learns_scale)
+    rule = Rule(structure, steps, width, entries, learns_scale)
     if isinstance(cost, Tensor):
         if augmented is not None:
-            raise ValueError(
-                "augmented goes with a cost that is a function; coefficients need no maximiser of their own"
-            )
+            raise ValueError("augmented goes with a cost that is a function; coefficients need no other maximiser")
         coefficients = fit_cost(cost, first)
         if transform:
             inputs = (rule, sigma, gamma, coefficients, each, *parts, *structure.tensors())
-            loss, *tensors = _DirectInTransform.apply(*inputs)
+            loss, *tensors = AttachInTransform.apply(*inputs)
             assert rule.layout is not None
             return DirectOutput(reduce(loss, reduction), rule.layout.unpack(tensors))
         with torch.no_grad():
-            found = _solve(rule, sigma, gamma, coefficients, each, parts)
+            found = rule.solve(sigma, gamma, coefficients, each, parts)
     else:
-        found = _solve_task(rule, sigma, gamma, cost, augmented, each, parts, batch)
+        theta = (perturbed(first, sigma, gamma).detach(), *(factor.detach() for factor in parts[1:]))
+        found = Found(*solve_task(cost, augmented, structure, theta, steps, each))
     if len(steps) == 1:
         return DirectOutput(reduce(found.loss, reduction), found.vertices)
-    loss = _Direct.apply(rule, found, reduction, sigma, gamma, each, *parts)
+    loss = Attach.apply(rule, found, reduction, sigma, gamma, each, *parts)
     return DirectOutput(loss, found.vertices)
 
 
@@ -334,106 +225,27 @@ def _scale_and_noise(
     scale: Scale,
     noise: Noise | Tensor,
     samples: int,
-    first: Tensor,
-    batch: torch.Size,
+    scores: Tensor,
     structure: Structure,
     generator: torch.Generator | None,
 ) -> tuple[Tensor | None, Tensor | None]:
+    """sigma, with as many axes as the scores, and gamma (S, B..., *E); None without noise."""
     check_noise(noise)
     samples = check_samples(samples)
-    if isinstance(scale, Tensor) or scale:
-        if structure.nonpositive:
-            raise ValueError(
-                f"{structure!r} takes no positive scores, which additive noise makes; perturb the scores yourself, with "
-                "dl.perturb(scores, ..., multiplicative=True), and leave scale at 0"
-            )
-        sigma = fit_scale(scale, first, batch)
-        return sigma, draw(noise, samples, first, generator)
-    if scale is None:
-        raise TypeError("scale is None, expected a number or a tensor")
-    if samples > 1:
-        raise ValueError(f"samples is {samples}, but without noise all samples are one; give a scale, e.g. scale=1.0")
-    return None, None
-
-
-def _solve_task(
-    rule: _Rule,
-    scale: Tensor | None,
-    noise: Tensor | None,
-    cost: Callable[[Tensor], Tensor],
-    augmented: Augmented | None,
-    epsilon: Tensor | None,
-    parts: tuple[Tensor, ...],
-    batch: torch.Size,
-) -> _Found:
-    """The loss of y, and the solutions ahead and behind, where the task loss is a function."""
-    if not callable(cost):
-        raise TypeError(f"cost is {type(cost).__name__}, expected a tensor, or a function of the structure")
-    if inside_transform():
+    if not isinstance(scale, Tensor) and scale == 0:
+        if samples > 1:
+            raise ValueError(f"samples is {samples}, but without noise all are the same; give a scale, e.g. scale=1.0")
+        return None, None
+    if structure.nonpositive:
         raise ValueError(
-            "a cost that is a function cannot be used inside torch.func; give its coefficients as a tensor"
+            f"{structure!r} takes no positive scores, which additive noise makes; perturb the scores yourself, with "
+            "dl.perturb(scores, ..., multiplicative=True), and leave scale at 0"
         )
-    with torch.no_grad():
-        theta = (_perturbed(parts[0], scale, noise), *parts[1:])
-        y = rule.structure.vertices_along(theta, None, (0.0,))
-        dense = y[0].select(0).dense(parts[0].dtype)
-        loss, gradient = task_loss(cost, dense, batch)
-        if len(rule.steps) == 1:
-            return _Found(loss.mean(0), y)
-        if augmented is not None:
-            steps = [step if epsilon is None else step * epsilon for step in rule.steps[1:]]
-            return _Found(loss.mean(0), augmented_vertices(augmented, cost, rule.structure, theta, steps, dense, loss))
-        if gradient is None:
-            if not dense.numel():
-                gradient = torch.zeros_like(dense)
-            else:
-                raise ValueError(
-                    "cost is a function whose result carries no gradient, so that it cannot be linearised at y; compute "
-                    "it by differentiable operations, or pass augmented=, your own maximiser of "
-                    "<theta, y> + epsilon * cost(y)"
-                )
-        if epsilon is not None:
-            gradient = gradient * epsilon[(..., *[None] * rule.structure.entry_dims)]
-        return _Found(loss.mean(0), rule.structure.vertices_along(theta, gradient, rule.steps))
+    sigma = fit_scale(scale, scores, scores.shape[: scores.dim() - structure.entry_dims])
+    return sigma, draw(noise, samples, scores, generator)
 
 
 _evaluate_uncompiled = torch.compiler.disable(evaluate_direct)
-
-
-@overload
-def direct_loss(
-    scores: Scores,
-    cost: Cost,
-    structure: Structure,
-    *,
-    epsilon: float | Tensor,
-    sides: Sides = ...,
-    scale: Scale = ...,
-    noise: Noise | Tensor = ...,
-    samples: int = ...,
-    augmented: Augmented | None = ...,
-    generator: torch.Generator | None = ...,
-    reduction: Reduction = ...,
-    return_structure: Literal[False] = ...,
-) -> Tensor: ...
-
-
-@overload
-def direct_loss(
-    scores: Scores,
-    cost: Cost,
-    structure: Structure,
-    *,
-    epsilon: float | Tensor,
-    sides: Sides = ...,
-    scale: Scale = ...,
-    noise: Noise | Tensor = ...,
-    samples: int = ...,
-    augmented: Augmented | None = ...,
-    generator: torch.Generator | None = ...,
-    reduction: Reduction = ...,
-    return_structure: Literal[True],
-) -> tuple[Tensor, Tensor]: ...
 
 
 def direct_loss(
@@ -450,7 +262,7 @@ def direct_loss(
     generator: torch.Generator | None = None,
     reduction: Reduction = "mean",
     return_structure: bool = False,
-) -> Tensor | tuple[Tensor, Tensor]:
+) -> Any:
     """The expected task loss ``E[<cost, y>]`` of a randomly perturbed structured predictor, differentiable.
 
     Where no gradient is wanted the structure is solved for once, otherwise two or three times.

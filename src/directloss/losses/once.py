@@ -23,8 +23,8 @@ class _Once(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
         raise RuntimeError(
-            "a second derivative was taken through a decision. The first derivative of this loss is an estimate that is "
-            "constant in the scores, so that its own derivative would be silently wrong; use create_graph=False"
+            "a second derivative was taken through a decision. The first one is an estimate that is constant in the "
+            "scores, so that its own derivative would be silently wrong; use create_graph=False"
         )
 
 

@@ -8,6 +8,7 @@ from torch import Tensor
 from directloss.parts import Scores, Vertices
 from directloss.structures.base import Structure
 from directloss.structures.certificate import WrongMaximizerError
+from directloss.transforms import inside_transform
 
 Cost = Tensor | Callable[[Tensor], Tensor]
 Augmented = Callable[[Scores, float | Tensor], Tensor]
@@ -30,13 +31,46 @@ def task_loss(cost: Callable[[Tensor], Tensor], y: Tensor, batch: torch.Size) ->
                 got = f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
                 raise ValueError(f"cost returned {got}, expected one loss for each instance, {tuple(batch)}")
             values.append(value.detach().to(y.dtype))
-            if value.requires_grad and value.numel():
-                (gradient,) = torch.autograd.grad(value.sum(), leaf)
-                gradients.append(gradient)
+            if value.requires_grad:
+                gradients.append(torch.autograd.grad(value.sum(), leaf)[0])
     return torch.stack(values), torch.stack(gradients) if len(gradients) == len(values) else None
 
 
-def augmented_vertices(
+def solve_task(
+    cost: Callable[[Tensor], Tensor],
+    augmented: Augmented | None,
+    structure: Structure,
+    theta: tuple[Tensor, ...],
+    steps: Sequence[float],
+    epsilon: Tensor | None,
+) -> tuple[Tensor, tuple[Vertices, ...]]:
+    """The mean loss of y over the samples, (B...), and y with the solutions ahead and behind, (T, S, B..., K).
+
+    theta is (S, B..., *E) and further parts; with epsilon (B...), the steps are in its units.
+    """
+    if not callable(cost):
+        raise TypeError(f"cost is {type(cost).__name__}, expected a tensor, or a function of the structure")
+    if inside_transform():
+        raise ValueError("a cost that is a function cannot be used inside torch.func; give a tensor of coefficients")
+    y = structure.vertices_along(theta, None, (0.0,))
+    dense = y[0].select(0).dense(theta[0].dtype)
+    loss, gradient = task_loss(cost, dense, dense.shape[1 : dense.dim() - structure.entry_dims])
+    if len(steps) == 1:
+        return loss.mean(0), y
+    if augmented is not None:
+        at = [step if epsilon is None else step * epsilon for step in steps[1:]]
+        return loss.mean(0), _solve_augmented(augmented, cost, structure, theta, at, dense, loss)
+    if gradient is None:
+        raise ValueError(
+            "cost is a function whose result carries no gradient, so that it cannot be linearised at y; compute it by "
+            "differentiable operations, or pass augmented=, your own maximiser of <theta, y> + epsilon * cost(y)"
+        )
+    if epsilon is not None:
+        gradient = (gradient * epsilon[(..., *[None] * structure.entry_dims)]).to(gradient.dtype)
+    return loss.mean(0), structure.vertices_along(theta, gradient, steps)
+
+
+def _solve_augmented(
     augmented: Augmented,
     cost: Callable[[Tensor], Tensor],
     structure: Structure,
@@ -45,7 +79,7 @@ def augmented_vertices(
     y: Tensor,
     loss: Tensor,
 ) -> tuple[Vertices, ...]:
-    """y (S, B..., *E) and what the user's own loss-augmented maximiser returns for each step, as vertices (T, S, ...)."""
+    """y (S, B..., *E) and what the user's own loss-augmented maximiser returns for each step, (T, S, ...)."""
     first, *factors = theta
     answers = [y]
     for step in steps:
@@ -83,13 +117,13 @@ def _certify(
     loss: Tensor,
     vertices: tuple[Vertices, ...],
 ) -> None:
-    """The free certificate: y_eps is at least as good as y for ``<theta, y> + eps loss(y)``, and y for ``<theta, y>``."""
+    """The free certificate: y_eps is as good as y for ``<theta, y> + eps loss(y)``, and y as y_eps for ``<theta, y>``."""
     plain = torch.stack([v.inner(part) for v, part in zip(vertices, theta, strict=True)]).sum(0)
     size = torch.stack([v.inner(part.abs()).abs() for v, part in zip(vertices, theta, strict=True)]).sum(0).amax(0)
     for index, step in enumerate(steps, start=1):
         moved = task_loss(cost, answers[index], loss.shape[1:])[0]
-        gain = (plain[index] - plain[0]) + step * (moved - loss)
-        slack = _TOLERANCE * (size + abs(step) * (moved.abs() + loss.abs()))
+        gain = (plain[index] - plain[0]) + (moved - loss) * step
+        slack = _TOLERANCE * (size + (moved.abs() + loss.abs()) * torch.as_tensor(step).abs())
         for short, what in ((-gain, f"augmented at epsilon = {step}"), (plain[index] - plain[0], repr(structure))):
             if (short > slack).any():
                 raise WrongMaximizerError(

@@ -54,7 +54,7 @@ class Structure(ABC):
         """How many structures there are; a subclass that knows need not make them to count them."""
         return len(self._enumerate(parts)[0].slots)
 
-    def _validate(self) -> None:
+    def _validate(self) -> None:  # noqa: B027
         """Raise ValueError if the values of the data leave an instance without a structure."""
 
     def _part_entries(self, parts: tuple[Tensor, ...]) -> tuple[torch.Size, ...]:

@@ -1,5 +1,8 @@
 """Each of n in or out."""
 
+from collections.abc import Mapping
+from typing import ClassVar
+
 import torch
 from torch import Tensor
 
@@ -21,7 +24,7 @@ class Bits(Structure):
     """
 
     entry_dims = 1
-    data = {"mask": 1}
+    data: ClassVar[Mapping[str, int]] = {"mask": 1}
     proven = True
 
     def __init__(self, mask: Tensor | None = None):

@@ -49,13 +49,16 @@ def certify(
         return
     over = (own - values.amin(1)) <= tolerance
     step, *instance = (int(i) for i in torch.unravel_index(where, short.shape))
+    reached, missed = own.flatten()[where].item(), short.flatten()[where].item()
     message = (
         f"{structure!r} did not maximise: for instance {tuple(instance)} at step {steps[step]:g} its answer is worth "
-        f"{own.flatten()[where].item():.6g}, but another of its answers {own.flatten()[where].item() + short.flatten()[where].item():.6g}"
+        f"{reached:.6g}, but another of its answers is worth {missed:.6g} more"
     )
     if structure.exact:
         hint = (
-            "it seems to minimise: pass minimize=True to dl.custom" if over.all() else "is it a heuristic? exact=False"
+            "it seems to minimise: pass minimize=True to dl.custom"
+            if over.all()
+            else "for a heuristic pass exact=False"
         )
         raise WrongMaximizerError(f"{message} ({hint}; dl.check_structure tries more)")
     warnings.warn(message, stacklevel=2)

@@ -1,5 +1,8 @@
 """One of n."""
 
+from collections.abc import Mapping
+from typing import ClassVar
+
 import torch
 from torch import Tensor
 
@@ -20,7 +23,7 @@ class Choice(Structure):
     """
 
     entry_dims = 1
-    data = {"mask": 1}
+    data: ClassVar[Mapping[str, int]] = {"mask": 1}
     proven = True
 
     def __init__(self, mask: Tensor | None = None):

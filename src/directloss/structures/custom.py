@@ -57,8 +57,8 @@ class Custom(Structure):
         for tensor in self.given_data:
             if tensor.dim() < batch_dims:
                 raise ValueError(
-                    f"given: a tensor of shape {tuple(tensor.shape)} must start with the {batch_dims} batch axes of the "
-                    "scores (size 1 where it is shared)"
+                    f"given: a tensor of shape {tuple(tensor.shape)} must start with the {batch_dims} batch axes of "
+                    "the scores (size 1 where it is shared)"
                 )
         other = copy.copy(self)
         other.own_dims = tuple(tensor.dim() - batch_dims for tensor in self.given_data)
@@ -96,8 +96,8 @@ class Custom(Structure):
             every = every(scores.shape, *self.given_data)
         if every.shape[1:] != scores.shape:
             raise ValueError(
-                f"structures have shape {tuple(every.shape)}, expected (N, *{tuple(scores.shape)}), all structures over "
-                "the entries of the scores"
+                f"structures have shape {tuple(every.shape)}, expected (N, *{tuple(scores.shape)}), all structures "
+                "over the entries of the scores"
             )
         return (Vertices.of_dense(every.to(scores), self.entry_dims),)
 
@@ -165,8 +165,8 @@ def custom(
         entry_dims: how many of the last axes belong to one structure.
         batched: False calls ``function`` with one instance at a time. True calls it once for all instances, samples and
             steps of a call.
-        structures: optional, for ``enumerate``: all structures (N, *E), or a function that returns them, called with the
-            entries ``*E`` and what ``.given`` holds.
+        structures: optional, for ``enumerate``: all structures (N, *E), or a function that returns them, called with
+            the entries ``*E`` and what ``.given`` holds.
         minimize: the function minimises, and gets the scores with their signs turned.
         exact: False for a heuristic: an answer that another of its answers beats is reported, not refused.
         workers: so many processes that solve one instance each (``batched=False``); they live as long as the structure

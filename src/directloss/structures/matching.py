@@ -1,8 +1,9 @@
 """Bipartite matchings: each row to its own column."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import permutations
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -31,7 +32,7 @@ class Matching(Structure):
     """
 
     entry_dims = 2
-    data = {"forbidden": 2}
+    data: ClassVar[Mapping[str, int]] = {"forbidden": 2}
     proven = True
 
     def __init__(self, forbidden: Tensor | None = None):

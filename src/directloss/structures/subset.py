@@ -2,7 +2,9 @@
 
 import math
 import operator
+from collections.abc import Mapping
 from itertools import combinations
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -28,7 +30,7 @@ class Subset(Structure):
     """
 
     entry_dims = 1
-    data = {"counts": 0, "mask": 1}
+    data: ClassVar[Mapping[str, int]] = {"counts": 0, "mask": 1}
     proven = True
 
     def __init__(self, k: int | Tensor, mask: Tensor | None = None):
@@ -57,8 +59,8 @@ class Subset(Structure):
             if (allowed < wanted).any():
                 where = tuple((allowed < wanted).nonzero()[0].tolist())
                 raise ValueError(
-                    f"the mask leaves instance {where} only {int(allowed[where])} entries for k = {int(wanted[where])}; "
-                    "allow more there, or lower k"
+                    f"the mask leaves instance {where} only {int(allowed[where])} entries for k = "
+                    f"{int(wanted[where])}; allow more there, or lower k"
                 )
 
     @property

@@ -7,6 +7,7 @@ import pickle
 import traceback
 import weakref
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from typing import Any
@@ -92,11 +93,10 @@ def _end(running: list[tuple[Any, Connection]]) -> None:
 
 
 def _send(pipe: Connection, tensors: tuple[Tensor, ...]) -> None:
-    try:
-        # As arrays: tensors would travel as files of shared memory, one each.
-        pipe.send_bytes(pickle.dumps([tensor.detach().cpu().numpy() for tensor in tensors]))
-    except (BrokenPipeError, ConnectionResetError):
-        pass  # the worker died; reading its answer says so
+    # As arrays: tensors would travel as files of shared memory, one each.
+    message = pickle.dumps([tensor.detach().cpu().numpy() for tensor in tensors])
+    with suppress(BrokenPipeError, ConnectionResetError):  # the worker died: reading its answer says so
+        pipe.send_bytes(message)
 
 
 def _receive(pipe: Connection, process: Any, index: int) -> Tensor:
@@ -105,8 +105,8 @@ def _receive(pipe: Connection, process: Any, index: int) -> Tensor:
     except (EOFError, ConnectionResetError):
         process.join(5)
         raise RuntimeError(
-            f"the worker that solved instance {index} died (exit code {process.exitcode}); call the maximiser with this "
-            "instance alone to see why"
+            f"the worker that solved instance {index} died (exit code {process.exitcode}); call the maximiser with "
+            "this instance alone to see why"
         ) from None
     if not ok:
         raise RuntimeError(f"the maximiser failed for instance {index}:\n{answer}")
@@ -127,7 +127,7 @@ def _work(pipe: Connection, pickled: bytes) -> None:
             answer = function(*(torch.from_numpy(array) for array in arrays))
             if not isinstance(answer, Tensor):
                 raise TypeError(f"it returned {type(answer).__name__}, expected a torch.Tensor shaped like its scores")
-            reply = (True, answer.detach().cpu().numpy())
+            reply: tuple[bool, Any] = (True, answer.detach().cpu().numpy())
         except Exception:
             reply = (False, traceback.format_exc())
         pipe.send_bytes(pickle.dumps(reply))
