@@ -58,7 +58,7 @@ wheel:  ## build the wheel, install it alone and run the README's first example
 	rm -rf dist .venv-wheel && $(PYTHON) -m venv .venv-wheel
 	.venv-wheel/bin/pip wheel --quiet --no-deps --wheel-dir dist .
 	.venv-wheel/bin/pip install --quiet --no-compile dist/*.whl
-	cd .venv-wheel && bin/python ../tools/readme.py ../README.md
+	cd .venv-wheel && bin/python -I ../tools/readme.py ../README.md
 
 test-browser: .venv/browser  ## the report and its playground, in headless Chromium
 	@command -v chromium >/dev/null && command -v chromedriver >/dev/null || \

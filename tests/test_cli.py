@@ -13,8 +13,8 @@ import pytest
 
 import directloss.judging.audit as judging_audit
 from directloss.cli import main
-from directloss.experiments import audit as audit_experiment
 from directloss.experiments import distribution, dynamics, sorting
+from directloss.judging import drawing
 from directloss.lab import figures
 from directloss.lab import run as lab_run
 
@@ -275,7 +275,7 @@ def made_rows(scales, samples):
 
 
 def test_the_figure_of_an_audit_has_a_line_for_each_setting():
-    axes = audit_experiment.draw(made_rows([1.0, 2.0], [1, 5])).axes
+    axes = drawing.draw(made_rows([1.0, 2.0], [1, 5])).axes
     assert len(axes) == 8
     labels = ["both, σ = 1", "both, σ = 1, 5 samples", "both, σ = 2", "both, σ = 2, 5 samples"]
     assert [text.get_text() for text in axes[3].get_legend().get_texts()] == labels
@@ -283,11 +283,11 @@ def test_the_figure_of_an_audit_has_a_line_for_each_setting():
 
 
 def test_the_figure_of_an_audit_has_a_line_for_each_of_many_settings():
-    assert len(audit_experiment.draw(made_rows([0.5, 1.0, 2.0], [1, 5])).axes[3].lines) == 6
+    assert len(drawing.draw(made_rows([0.5, 1.0, 2.0], [1, 5])).axes[3].lines) == 6
 
 
 def test_the_figure_of_an_audit_shows_a_cosine_of_zero():
-    assert audit_experiment.draw(made_rows([1.0], [1])).axes[2].lines[0].get_ydata().tolist() == [0, 0]
+    assert drawing.draw(made_rows([1.0], [1])).axes[2].lines[0].get_ydata().tolist() == [0, 0]
 
 
 def made_traces(sizes):

@@ -4,11 +4,9 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 from directloss.errors import UserError
-from directloss.lab import figures
 from directloss.lab.experiment import Context, Drawing, Experiment
 from directloss.lab.options import load_own, option, split
 from directloss.lab.table import Column, Line
@@ -21,14 +19,7 @@ if TYPE_CHECKING:
 
 STRUCTURES = ("matching", "subset", "choice")
 MOST = 5040  # structures that are enumerated
-PANELS = (
-    ("bias", "length of the bias; faint: its standard error"),
-    ("deviation", "standard deviation of a call"),
-    ("cosine", "cosine of a call with the exact gradient"),
-    ("zero", "share of zero gradients"),
-)
 _LARGEST = 1e30  # in float32, products with noise and costs stay finite
-RULES = ("one, ε < 0", "one, ε > 0", "both", "-")
 
 
 @dataclass(frozen=True)
@@ -126,19 +117,7 @@ def train(config: Config, repetitions: Sequence[int], context: Context) -> Itera
 
 
 def summarize(found: Any) -> dict[str, Any]:
-    rows = [
-        {
-            "target": row.target,
-            "scale": row.scale,
-            "rule": row.rule,
-            **row.settings,
-            **{
-                name: getattr(row, name)
-                for name in ("bias", "bias_error", "deviation", "cosine", "signal", "zero", "seconds")
-            },
-        }
-        for row in found.rows
-    ]
+    """What is stored of an audit."""
     slopes = [
         {"target": target, "rule": rule, "scale": scale, "slope": _finite(slope), "error": _finite(error)}
         for target in ("scores", "scale")
@@ -155,46 +134,22 @@ def summarize(found: Any) -> dict[str, Any]:
         for scale, truth in found.exact.items()
     ]
     best = [{"scale": scale, "rule": (row := found.best(scale)).rule, **row.settings} for scale in found.exact if scale]
-    return {"rows": rows, "slopes": slopes, "exact": exact, "best": best}
+    return {"rows": found.records(), "slopes": slopes, "exact": exact, "best": best}
 
 
 def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def draw(rows: Sequence[Line]) -> "Figure":
-    """A row of panels for each gradient; colour is the rule, the line's style the scale and the number of samples."""
-    targets = ("scores", "scale")
-    figure, axes = figures.panels(len(PANELS), len(targets))
-    kinds = sorted({(row["scale"], row["samples"]) for row in rows})
-    styles = dict(zip(kinds, cycle(("-", "--", ":", "-.")), strict=False))
-    for index, axis in enumerate(axes):
-        target, (name, label) = targets[index // len(PANELS)], PANELS[index % len(PANELS)]
-        for rule, color in zip(RULES, figures.COLORS, strict=False):
-            for (scale, samples), style in styles.items():
-                points = sorted(
-                    (abs(row["epsilon"]), row[name] or (math.nan if name == "bias" else 0.0), row["bias_error"])
-                    for row in rows
-                    if (row["target"], row["rule"], row["scale"], row["samples"]) == (target, rule, scale, samples)
-                )
-                if not points:
-                    continue
-                x, y, error = zip(*points, strict=True)
-                text = f"{rule}, σ = {scale:g}" + (f", {samples} samples" if samples > 1 else "")
-                axis.plot(x, y, style, color=color, marker=".", label=text)
-                if name == "bias":
-                    axis.plot(x, error, style, color=color, alpha=0.3, linewidth=1)
-        shown = any(row[name] > 0 for row in rows if row["target"] == target)
-        figures.use_log(axis, "x", *["y"] * (shown and name in ("bias", "deviation")))
-        axis.set_xlabel("|ε|")
-        axis.set_title(f"{label}\n(gradient to the {target})", fontsize=10)
-    axes[len(PANELS) - 1].legend(fontsize=8, frameon=False)
-    return figure
-
-
 def lines(rows: Sequence[Any]) -> list[Line]:
     """A line for each setting and gradient."""
     return [line for row in rows for line in row["rows"]]
+
+
+def _draw(rows: Sequence[Any]) -> "Figure":
+    from directloss.judging.drawing import draw
+
+    return draw(lines(rows))
 
 
 def notes(rows: Sequence[Any]) -> list[str]:
@@ -253,7 +208,7 @@ EXPERIMENT = Experiment(
         Drawing(
             "audit",
             "Bias, deviation, cosine and zero gradients",
-            lambda rows: draw(lines(rows)),
+            _draw,
             lines,
             by=("structure", "size", "k", "scales", "epsilons", "samples", "repetitions", "seed", "loss"),
         ),
