@@ -62,9 +62,9 @@ def cheapest(scores: Tensor) -> Tensor:
     return torch.nn.functional.one_hot(scores.argmin(-1), scores.shape[-1])
 
 
-def above(scores: Tensor, limit: Tensor) -> Tensor:
-    """Entries whose score is larger than an instance's limit: needs data."""
-    return (scores > limit).to(scores.dtype)
+def positive_allowed(scores: Tensor, allowed: Tensor) -> Tensor:
+    """The entries with a positive score that an instance's data allow."""
+    return ((scores > 0) & allowed).to(scores.dtype)
 
 
 MASK = torch.tensor([[False, True, False], [False, False, False], [False, False, True]])

@@ -60,3 +60,56 @@ def label_distance(distances: Tensor, labels: Tensor, query_labels: Tensor) -> T
     never positive and has no meaning as an error, but with -1 < epsilon < 0 it makes right-label entries look nearer.
     """
     return -distances.detach() * (labels == query_labels.unsqueeze(-1))
+
+
+class F1:
+    """One less the F1 measure of a multi-label decision (``dl.Bits``) against ``target`` (..., n): not linear in y.
+
+    Called with structures (..., n) it gives their losses (...); ``augmented`` is its exact loss-augmented maximiser,
+    without which a rule linearises it at y. Where nothing is right and nothing is chosen, the loss is 0.
+
+    Example:
+        >>> import torch, directloss as dl
+        >>> loss = dl.costs.F1(torch.tensor([[1.0, 1.0, 0.0]]))
+        >>> round(loss(torch.tensor([[1.0, 0.0, 0.0]])).item(), 4)
+        0.3333
+        >>> scores = torch.tensor([[1.0, -0.2, 0.5]], requires_grad=True)
+        >>> dl.direct_loss(scores, loss, dl.Bits(), epsilon=-1.0, augmented=loss.augmented).backward()
+    """
+
+    def __init__(self, target: Tensor):
+        self.target = target.bool()
+
+    def __call__(self, y: Tensor) -> Tensor:
+        return self._loss((y * self.target).sum(-1), (y * ~self.target).sum(-1))
+
+    def _loss(self, right: Tensor, wrong: Tensor) -> Tensor:
+        total = right + wrong + self.target.sum(-1)
+        return torch.where(total > 0, 1 - 2 * right / total.clamp_min(1), 0.0)
+
+    @torch.no_grad()
+    def augmented(self, theta: Tensor, epsilon: float | Tensor) -> Tensor:
+        """The maximiser of ``<theta, y> + epsilon * loss(y)``, in O(n^2) for each instance.
+
+        The loss depends only on how many right and how many wrong labels are chosen, and of each kind the best ones are
+        those with the largest scores: every pair of numbers is tried.
+        """
+        n, target = theta.shape[-1], self.target.expand(theta.shape)
+        chosen, orders = [], []
+        for kind in (target, ~target):
+            scores, order = theta.masked_fill(~kind, -torch.inf).sort(-1, descending=True)
+            sums = torch.nn.functional.pad(scores.double().cumsum(-1), (1, 0))  # -inf where the kind has no more
+            chosen.append(sums)
+            orders.append(order)
+        counts = torch.arange(n + 1, device=theta.device, dtype=torch.float64)
+        size = target.sum(-1)[..., None, None]
+        total = counts[:, None] + counts + size
+        losses = torch.where(total > 0, 1 - 2 * counts[:, None] / total.clamp_min(1), 0.0)
+        factor = torch.as_tensor(epsilon, dtype=torch.float64, device=theta.device)[..., None, None]
+        values = chosen[0].unsqueeze(-1) + chosen[1].unsqueeze(-2) + factor * losses
+        best = values.flatten(-2).argmax(-1, keepdim=True)
+        numbers = (best.div(n + 1, rounding_mode="floor"), best % (n + 1))
+        y = torch.zeros_like(theta)
+        for order, number in zip(orders, numbers, strict=True):
+            y.scatter_add_(-1, order, (torch.arange(n, device=theta.device) < number).to(theta.dtype))
+        return y

@@ -30,10 +30,11 @@ from torch import Tensor
 from directloss.losses.autograd import Attach, AttachInTransform
 from directloss.losses.epsilon import check_epsilon, check_epsilons
 from directloss.losses.reduction import Reduction, check_reduction, reduce
+from directloss.losses.sampling import scale_and_noise
 from directloss.losses.task import Augmented, Cost, solve_task
 from directloss.noise import Gumbel, Noise
 from directloss.parts import Layout, Scores, Vertices, as_parts, fit_cost
-from directloss.perturbation import Scale, check_noise, check_samples, draw, fit_scale, perturbed
+from directloss.perturbation import Scale, perturbed
 from directloss.structures.base import Structure, check_structure_type
 from directloss.transforms import inside_transform
 
@@ -105,7 +106,7 @@ class Rule:
         """
         # Where 1 / epsilon overflows the scores' dtype, what has no difference still has no gradient.
         dtype = torch.promote_types(grad.dtype, torch.float32) if epsilon is None else torch.float64
-        count, inverse = max(1, instances * vertices[0].slots.shape[1]), 1 / self.width
+        count, inverse = max(1, instances * vertices[0].slots.shape[1]), 1 / abs(self.width)
         safe = abs(inverse) <= torch.finfo(dtype).max
         factor = grad.to(dtype) * (inverse / count if safe else 1 / count)
         if epsilon is not None:
@@ -137,8 +138,9 @@ class Rule:
 
     @property
     def ends(self) -> tuple[int, int]:
-        """The steps between which the difference is formed."""
-        return (1, 2) if len(self.steps) == 3 else (1, 0)
+        """The steps between which the difference is formed: from the one with the smaller epsilon to the other."""
+        ahead, behind = (1, 2) if len(self.steps) == 3 else (1, 0)
+        return (ahead, behind) if self.width > 0 else (behind, ahead)
 
     def drawn(self, vertices: tuple[Vertices, ...], noise: Tensor | None) -> list[Tensor]:
         """The noise where the solutions ahead and behind are not zero, (2, S, B..., K), if the scale learns from it."""
@@ -195,7 +197,7 @@ def evaluate_direct(
         step = check_epsilon(epsilon)
     steps: tuple[float, ...] = (0.0, step) if sides == "one" else (0.0, step, -step)
     width = step if sides == "one" else 2 * step
-    sigma, gamma = _scale_and_noise(scale, noise, samples, first, structure, generator)
+    sigma, gamma = scale_and_noise(scale, noise, samples, first, structure, generator)
     transform = inside_transform()
     learns_scale = sigma is not None and (sigma.requires_grad or transform)
     if not transform and not (torch.is_grad_enabled() and (learns_scale or any(part.requires_grad for part in parts))):
@@ -219,30 +221,6 @@ def evaluate_direct(
         return DirectOutput(reduce(found.loss, reduction), found.vertices)
     loss = Attach.apply(rule, found, reduction, sigma, gamma, each, *parts)
     return DirectOutput(loss, found.vertices)
-
-
-def _scale_and_noise(
-    scale: Scale,
-    noise: Noise | Tensor,
-    samples: int,
-    scores: Tensor,
-    structure: Structure,
-    generator: torch.Generator | None,
-) -> tuple[Tensor | None, Tensor | None]:
-    """sigma, with as many axes as the scores, and gamma (S, B..., *E); None without noise."""
-    check_noise(noise)
-    samples = check_samples(samples)
-    if not isinstance(scale, Tensor) and scale == 0:
-        if samples > 1:
-            raise ValueError(f"samples is {samples}, but without noise all are the same; give a scale, e.g. scale=1.0")
-        return None, None
-    if structure.nonpositive:
-        raise ValueError(
-            f"{structure!r} takes no positive scores, which additive noise makes; perturb the scores yourself, with "
-            "dl.perturb(scores, ..., multiplicative=True), and leave scale at 0"
-        )
-    sigma = fit_scale(scale, scores, scores.shape[: scores.dim() - structure.entry_dims])
-    return sigma, draw(noise, samples, scores, generator)
 
 
 _evaluate_uncompiled = torch.compiler.disable(evaluate_direct)

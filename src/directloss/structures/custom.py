@@ -38,9 +38,10 @@ class Custom(Structure):
 
         Example:
             >>> import torch, directloss as dl
-            >>> def above(scores, limit):
-            ...     return (scores > limit).float()
-            >>> dl.custom(above).given(torch.tensor([[0.0], [2.0]])).solve(torch.tensor([[1.0, 3.0], [1.0, 3.0]]))
+            >>> def positive(scores, allowed):
+            ...     return ((scores > 0) & allowed).float()
+            >>> allowed = torch.tensor([[True, True], [False, True]])
+            >>> dl.custom(positive).given(allowed).solve(torch.tensor([[1.0, 3.0], [1.0, 3.0]]))
             tensor([[1., 1.],
                     [0., 1.]])
         """
