@@ -10,6 +10,7 @@ import torch
 import directloss as dl
 from directloss.lab.experiment import Experiment
 from directloss.lab.options import option
+from directloss.lab.run import main
 from directloss.lab.table import Column, deviation, mean
 
 
@@ -28,7 +29,7 @@ def train(config, repetitions, context):
         for _ in range(config.steps):
             loss = dl.direct_loss(x @ scores, dl.costs.hamming(target), dl.Subset(2), epsilon=config.epsilon, scale=1.0)
             optimizer.zero_grad()
-            loss.mean().backward()
+            loss.backward()
             optimizer.step()
         yield number, {"right": (dl.Subset(2).solve(x @ scores.detach()) == target).all(-1).float().mean().item()}
 
@@ -51,4 +52,4 @@ EXPERIMENT = Experiment(
 )
 
 if __name__ == "__main__":
-    EXPERIMENT.main()
+    main(EXPERIMENT)

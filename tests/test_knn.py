@@ -13,12 +13,13 @@ import two_processes
 import directloss as dl
 from directloss.cli import main
 from directloss.errors import UserError
-from directloss.experiments import neighbor_training, neighbors
+from directloss.experiments import curves, neighbor_training, neighbors
 from directloss.experiments.images import Images, accuracy, augment
 from directloss.experiments.neighbor_training import Training, check_batch
 from directloss.experiments.neighbor_training import train_cell as train
 from directloss.experiments.neighbors import EXPERIMENT, METHODS, best, paper
 from directloss.experiments.ranks import Ranks
+from directloss.lab import checkpoints
 from directloss.lab.store import Row, Store
 
 
@@ -217,10 +218,10 @@ def test_curves_show_the_method_by_colour_and_each_k_by_itself():
         {"data": "mnist", "method": method, "k": k, "seed": seed, "curve": [point | {"loss": 0.1 + seed}]}
         for method, k, seed in cells
     ]
-    figure = neighbors.draw(rows)
+    figure = curves.draw(rows)
     assert [axis.get_ylabel() for axis in figure.axes] == ["mnist, k = 1", "", "", "mnist, k = 5", "", ""]
     assert [axis.get_xlabel() for axis in figure.axes] == [""] * 3 + ["epoch"] * 3
-    assert [axis.get_title() for axis in figure.axes] == [*neighbors.CURVES.values(), "", "", ""]
+    assert [axis.get_title() for axis in figure.axes] == [*curves.CURVES.values(), "", "", ""]
     one, five = figure.axes[0], figure.axes[3]
     assert [line.get_ydata()[0] for line in (*one.lines, *five.lines)] == pytest.approx([0.6, 0.1, 0.1])  # 0.6: a mean
     (band,) = one.collections
@@ -350,7 +351,7 @@ def test_a_checkpoint_that_lacks_a_field_is_refused_in_one_line(name, images, tm
     path = tmp_path / "checkpoint.pt"
     saved = state(images, path)
     del saved[name]
-    neighbor_training.save_checkpoint(path, saved)
+    checkpoints.save(path, EXPERIMENT.key(small(epochs=1)), saved)
     with pytest.raises(UserError, match=r"not a whole checkpoint \(KeyError: .*delete it to start again"):
         train(small(epochs=1), images, path)
 
@@ -360,7 +361,7 @@ def test_a_checkpoint_whose_tensors_have_other_shapes_is_refused_in_one_line(ima
     saved = state(images, path)
     first = next(iter(saved["net"]))
     saved["net"][first] = saved["net"][first][:1]
-    neighbor_training.save_checkpoint(path, saved)
+    checkpoints.save(path, EXPERIMENT.key(small(epochs=1)), saved)
     with pytest.raises(UserError, match=r"not a whole checkpoint .*size mismatch") as refused:
         train(small(epochs=1), images, path)
     assert "\n" not in str(refused.value)

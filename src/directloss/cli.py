@@ -7,24 +7,16 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from directloss import __version__
+from directloss.experiments import COMMANDS, DECLARED
 from directloss.lab.command import StorePath, configured, make_app, run_app
 
-# What the list of commands says; the declarations behind them are imported when one is called.
-EXPERIMENTS = {
-    "sort": "Learn to sort by matching: tables 1 and 2 of the paper.",
-    "knn": "Learn an embedding whose k nearest neighbours carry the right label: tables 3 and 4 of the paper.",
-    "dynamics": "Trace how sorting is learned with both signs of epsilon: figure 3 of the paper.",
-    "audit": "Compare a loss's gradients with exact ones: bias, variance, direction and cost.",
-    "distribution": "Show how the noise's scale spreads the predictions, beside Gibbs: figure 1 of the paper.",
-}
-COMMANDS = (*EXPERIMENTS, "report", "results", "data")
 STORE = Path("directloss.sqlite")
 DataDir = Annotated[Path | None, Parameter(help="Default $DIRECTLOSS_DATA_DIR, then ~/.cache/directloss.")]
 
 app = make_app(name="directloss", help="Train networks through discrete decisions.", version=__version__)
 results = make_app(name="results", help="List, export or delete saved results.")
 data = make_app(name="data", help="List, download or check the image data sets.")
-for name, text in EXPERIMENTS.items():
+for name, (_, text) in DECLARED.items():
     app.command(f"directloss.experiments.commands:{name}", name=name, help=text)
 app.command(results)
 app.command(data)

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from directloss.data import raw
+import directloss.data.raw as raw
 from directloss.data.images import data_folder, decoded_folders, find_altered, find_decoded, load
 from directloss.data.registry import SOURCES, find_source
 from directloss.errors import UserError

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from directloss.data import raw
+import directloss.data.raw as raw
 from directloss.data.formats import Arrays
 from directloss.data.registry import Source, find_source
 from directloss.errors import need

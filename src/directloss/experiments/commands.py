@@ -2,12 +2,11 @@
 
 from collections.abc import Callable
 
-from directloss.cli import COMMANDS
-from directloss.experiments import MODULES, declared
+from directloss.experiments import COMMANDS, DECLARED, declared
 from directloss.lab.run import as_command
 
 
 def __getattr__(name: str) -> Callable[..., None]:
-    if name not in MODULES:
+    if name not in DECLARED:
         raise AttributeError(name)
     return as_command(declared(name), COMMANDS)

@@ -5,11 +5,8 @@ and the loss is the share of them with another label. A step has two halves: fro
 loss with respect to them, and from there back through the net, which images without a gradient can be spared.
 """
 
-import hashlib
-import io
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -24,7 +21,7 @@ from directloss.experiments.images import Images, accuracy, augment, embed
 from directloss.experiments.methods import call_own
 from directloss.experiments.neighbors import DIRECT, EXPERIMENT, Config
 from directloss.experiments.ranks import Ranks
-from directloss.files import open_atomically
+from directloss.lab import checkpoints
 from directloss.lab.experiment import Context
 from directloss.lab.provenance import code_version
 from directloss.layers.neuralsort import neuralsort
@@ -158,7 +155,6 @@ class Training:
     def state(self) -> dict[str, Any]:
         """Everything that training goes on from."""
         return {
-            "config": asdict(self.config),
             "epoch": self.epoch,
             "commits": self.commits,
             "curve": self.curve,
@@ -261,7 +257,7 @@ def train_cell(
     """Train a cell, from its checkpoint if there is one; return its result, in the first of several processes only."""
     training = Training(config, images, ranks)
     if checkpoint.exists():
-        load_checkpoint(checkpoint, training)
+        checkpoints.restore(checkpoint, EXPERIMENT.key(config), training.restore)
     note = ""
 
     def on_step(share: float) -> None:
@@ -277,7 +273,7 @@ def train_cell(
             if point["validation_accuracy"] >= training.best["accuracy"]:
                 kept = {name: value.clone() for name, value in training.net.state_dict().items()}
                 training.best = {"accuracy": point["validation_accuracy"], "epoch": training.epoch, "net": kept}
-            save_checkpoint(checkpoint, training.state())
+            checkpoints.save(checkpoint, EXPERIMENT.key(config), training.state())
             note = f"{100 * point['validation_accuracy']:.2f} % valid."
         ranks.wait()
     if ranks.index:
@@ -296,38 +292,3 @@ def train_cell(
         "code": ", ".join(training.commits),
         "curve": curve,
     }
-
-
-_DIGEST = 32  # bytes of SHA-256 in front of a checkpoint
-
-
-def save_checkpoint(path: Path, state: dict[str, Any]) -> None:
-    """Whole or not at all, with a checksum in front."""
-    buffer = io.BytesIO()
-    torch.save(state, buffer)
-    with open_atomically(path) as file:
-        file.write(hashlib.sha256(buffer.getvalue()).digest() + buffer.getvalue())
-
-
-def load_checkpoint(path: Path, training: Training) -> None:
-    """Go on from a saved state of this configuration; nothing in it can execute code."""
-    content = path.read_bytes()
-    if content[:2] != b"PK":  # the checkpoints of before had no checksum
-        if hashlib.sha256(content[_DIGEST:]).digest() != content[:_DIGEST]:
-            raise UserError(f"{path} is damaged: its checksum does not fit; delete it to start again")
-        content = content[_DIGEST:]
-    try:
-        state: dict[str, Any] = torch.load(io.BytesIO(content), weights_only=True)
-        stored = state["config"]
-    except Exception as error:
-        raise UserError(f"{path} is not a checkpoint ({type(error).__name__}); delete it to start again") from None
-    key = EXPERIMENT.key(training.config)
-    if stored != key.whole and (not isinstance(stored, dict) or {**EXPERIMENT.defaults, **stored} != key.config):
-        raise UserError(f"{path} is a checkpoint of another configuration; give another --checkpoints folder")
-    try:
-        training.restore(state)
-    except Exception as error:
-        why = " ".join(str(error).split())[:200]
-        raise UserError(
-            f"{path} is not a whole checkpoint ({type(error).__name__}: {why}); delete it to start again"
-        ) from None

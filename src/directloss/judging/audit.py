@@ -1,29 +1,24 @@
 """Is my gradient right? A loss's gradients against the exact ones, on an instance small enough to enumerate."""
 
-import csv
 import functools
 import inspect
-import io
 import itertools
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from directloss.judging.exact import Exact, Expectation, enumerate_small, exact
+from directloss.judging.shown import Shown
 from directloss.losses.task import Cost
 from directloss.noise import Gumbel, Noise
 from directloss.parts import Scores, as_parts, fit_cost
 from directloss.perturbation import check_samples
 from directloss.structures.base import Structure
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 STEPS = (0.5, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0, 5.6)
 _CHUNK = 4_000_000
@@ -57,50 +52,12 @@ class Measurement:
 
 
 @dataclass(frozen=True, repr=False)
-class Audit:
+class Audit(Shown):
     """What ``audit`` found."""
 
     structure: str
     exact: dict[float, Exact]  # by scale
     rows: list[Measurement]
-
-    def records(self) -> list[dict[str, Any]]:
-        """A flat dict for each setting and gradient, without its mean."""
-        numbers = ("bias", "bias_error", "deviation", "cosine", "signal", "zero", "seconds")
-        return [
-            {"target": row.target, "scale": row.scale, "rule": row.rule, **row.settings}
-            | {name: getattr(row, name) for name in numbers}
-            for row in self.rows
-        ]
-
-    def to_csv(self, path: str | Path | None = None) -> str:
-        """The records as CSV, also written to a file if one is named."""
-        records = self.records()
-        text = io.StringIO()
-        writer = csv.DictWriter(text, list(dict.fromkeys(name for one in records for name in one)), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(records)
-        if path is not None:
-            Path(path).write_text(text.getvalue(), encoding="utf-8")
-        return text.getvalue()
-
-    def plot(self) -> "Figure":
-        """Bias, deviation, cosine and zero gradients over epsilon, as a matplotlib figure; ``savefig`` saves it."""
-        from directloss.judging.drawing import draw
-
-        return draw(self.records())
-
-    def __repr__(self) -> str:
-        lines = [f"Audit of gradients on {self.structure}"]
-        header = f"{'gradient to':<12}{'σ':>6}  {'rule':<11}{'ε':>8}{'bias':>10}{'± error':>9}"
-        lines.append(header + f"{'std':>8}{'cosine':>8}{'zero':>7}")
-        for row in self.rows:
-            epsilon = f"{row.settings['epsilon']:.3g}" if "epsilon" in row.settings else "-"
-            lines.append(
-                f"{row.target:<12}{row.scale:>6g}  {row.rule:<11}{epsilon:>8}{row.bias:>10.4f}{row.bias_error:>9.4f}"
-                f"{row.deviation:>8.3f}{row.cosine:>8.3f}{row.zero:>7.1%}"
-            )
-        return "\n".join(lines)
 
     def slopes(self, target: str = "scores") -> dict[tuple[str, float], tuple[float, float]]:
         """The order of the bias in epsilon, and its standard error, by rule and scale. NaN where it cannot be told.

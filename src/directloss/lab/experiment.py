@@ -38,13 +38,12 @@ def _short(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def load_train(train: Train | str) -> Train:
-    """The function, imported if it is named only."""
-    if not isinstance(train, str):
-        return train
-    module, _, name = train.partition(":")
-    found: Train = getattr(import_module(module), name)
-    return found
+def load(function: Any) -> Any:
+    """The function, imported if it is named only: "module:function"."""
+    if not isinstance(function, str):
+        return function
+    module, _, name = function.partition(":")
+    return getattr(import_module(module), name)
 
 
 @dataclass(frozen=True)
@@ -73,7 +72,7 @@ class Experiment:
     recipes: Mapping[str, Callable[..., Any]] = field(default_factory=dict)  # from axes to a configuration
     adjust: Callable[..., Any] = replace  # a configuration with what the command line overrides
     expand: Callable[[Any], Sequence[Any]] = lambda config: [config]
-    check: Callable[[Sequence[Any], Context], None] = lambda cells, context: None  # before anything is written
+    check: Callable[[Sequence[Any], Context], None] | str = lambda cells, context: None  # before anything is written
     repetitions: int | None = None  # the command's default; None: a cell is one row
     stack: Callable[[Any], int] = lambda config: 1  # repetitions that are trained together
     weight: Callable[[Any], float] = lambda config: 1.0  # what a repetition costs, roughly
@@ -273,12 +272,3 @@ class Experiment:
             hint = Annotated[(kind | None, about_it, *listed)]  # type: ignore[valid-type]
             parameters.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=hint))
         return inspect.Signature(parameters)
-
-    def main(self, arguments: Sequence[str] | None = None) -> None:
-        """The experiment as a program: ``python my_experiment.py --help``."""
-        from directloss.lab.command import make_app, run_app
-        from directloss.lab.run import as_command
-
-        app = make_app(name=self.command, help=self.text, version_flags=[])
-        app.default(as_command(self, [self.command]))
-        run_app(app, arguments)

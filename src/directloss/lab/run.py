@@ -1,23 +1,25 @@
 """Running an experiment: train what the store lacks, save it as it finishes, show and write what was asked for."""
 
+import errno
 import os
 import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from directloss.errors import UserError
 from directloss.files import write_atomically
 from directloss.lab import figures
-from directloss.lab.command import configured
-from directloss.lab.experiment import Context, Experiment, Train, load_train
+from directloss.lab.command import configured, make_app, run_app
+from directloss.lab.experiment import Context, Experiment, Train, load
 from directloss.lab.options import Option
 from directloss.lab.provenance import code_version, machine
-from directloss.lab.store import Row, Store, open_store
+from directloss.lab.store import Row, Store
 from directloss.lab.table import join, to_csv
 from directloss.lab.workers import Workers, fan_out
 
@@ -38,6 +40,13 @@ def as_command(experiment: Experiment, commands: Sequence[str]) -> Callable[...,
     return configured(experiment.command, commands)(command)
 
 
+def main(experiment: Experiment, arguments: Sequence[str] | None = None) -> None:
+    """An experiment as a program of its own: ``python my_experiment.py --help``."""
+    app = make_app(name=experiment.command, help=experiment.text, version_flags=[])
+    app.default(as_command(experiment, [experiment.command]))
+    run_app(app, arguments)
+
+
 def run(experiment: Experiment, given: dict[str, Any]) -> None:
     """The whole command."""
     cells = experiment.cells(**given)
@@ -53,7 +62,7 @@ def run(experiment: Experiment, given: dict[str, Any]) -> None:
     settings = {name: given.get(name, default) for name, (_, default, _) in experiment.settings.items()}
     context = Context(threads if workers.alone else threads or 1, settings=settings)
     rank = int(os.environ.get("RANK", "0")) if experiment.ranks else 0
-    experiment.check(cells, context)
+    load(experiment.check)(cells, context)
     output, folder = given.get("output"), settings.get("checkpoints")
     saved = open_store(given.get("store", Path("directloss.sqlite")), *filter(None, (output, folder)))
     with closing(saved) as store:
@@ -65,6 +74,30 @@ def run(experiment: Experiment, given: dict[str, Any]) -> None:
         from directloss.lab.report.build import build
 
         build(saved.path, given["report"], [experiment])
+
+
+def open_store(path: Path, *folders: Path) -> Store:
+    """The store and the folders of an experiment, early, so that nobody waits for results that have no place to go.
+
+    If one of them cannot be made, none is left behind.
+    """
+    made: list[Path] = []
+    try:
+        for folder in folders:
+            missing = [part for part in (folder, *folder.parents) if not part.exists()]
+            for part in reversed(missing):
+                part.mkdir(exist_ok=True)
+                made.append(part)
+            if not folder.is_dir():
+                raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+        return Store(path)
+    except (OSError, UserError) as error:
+        for part in reversed(made):
+            with suppress(OSError):  # another process may use it by now
+                part.rmdir()
+        if isinstance(error, UserError):
+            raise
+        raise UserError(f"cannot write to the folder {folder}: {error.strerror}; give another path") from error
 
 
 def show(experiment: Experiment, rows: list[Row], store: Path, output: Path | None, as_json: bool) -> None:
@@ -137,7 +170,7 @@ def _results(
             told = replace(context, progress=partial(report, index))
             _use_threads(context)
             held, last = [], time.monotonic()
-            for result in load_train(experiment.train)(cell, numbers, told):
+            for result in load(experiment.train)(cell, numbers, told):
                 held.append(result)
                 if time.monotonic() > last + 1:
                     yield index, held
@@ -160,7 +193,7 @@ def _work(
     if folder not in sys.path:
         sys.path.insert(0, folder)
     _use_threads(context)
-    return list(load_train(train)(cell, numbers, context))
+    return list(load(train)(cell, numbers, context))
 
 
 def _use_threads(context: Context) -> None:

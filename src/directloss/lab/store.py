@@ -8,7 +8,6 @@ default never passes for another. Experiments of another version, and methods of
 import errno
 import hashlib
 import json
-import os
 import shutil
 import sqlite3
 import stat
@@ -289,27 +288,3 @@ class Store:
         self._db.close()
         if self._copy:
             self._copy.cleanup()
-
-
-def open_store(path: Path, *folders: Path) -> Store:
-    """The store and the folders of an experiment, early, so that nobody waits for results that have no place to go.
-
-    If one of them cannot be made, none is left behind.
-    """
-    made: list[Path] = []
-    try:
-        for folder in folders:
-            missing = [part for part in (folder, *folder.parents) if not part.exists()]
-            for part in reversed(missing):
-                part.mkdir(exist_ok=True)
-                made.append(part)
-            if not folder.is_dir():
-                raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
-        return Store(path)
-    except (OSError, UserError) as error:
-        for part in reversed(made):
-            with suppress(OSError):  # another process may use it by now
-                part.rmdir()
-        if isinstance(error, UserError):
-            raise
-        raise UserError(f"cannot write to the folder {folder}: {error.strerror}; give another path") from error

@@ -6,14 +6,10 @@ from typing import Any
 
 import numpy as np
 import torch
-
-from directloss.errors import need
-
-need("sklearn", "DirectNeighborsClassifier", extra="sklearn")
 from sklearn import config_context
 from sklearn.base import BaseEstimator, ClassifierMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.model_selection import train_test_split
-from sklearn.neighbors import KNeighborsClassifier
+from sklearn.neighbors import NearestNeighbors
 from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, check_is_fitted, check_random_state, validate_data
@@ -57,12 +53,10 @@ class DirectNeighborsClassifier(
     metric : "euclidean" or "cosine"
         Of the embeddings, in training and voting.
     class_weight : dict, "balanced" or None
-        Of the classes in the training loss.
-    early_stopping : bool
+        Of the classes, in the training loss and in the votes.
+    early_stopping, validation_fraction, n_iter_no_change : bool, float, int
         Keep ``validation_fraction`` of the samples from training, stop after ``n_iter_no_change`` epochs without a
         better vote on them, and return to the best epoch. The kept samples vote in the end.
-    validation_fraction : float
-    n_iter_no_change : int
     warm_start : bool
         A further ``fit`` goes on with the module of the last.
     n_jobs : int or None
@@ -140,9 +134,9 @@ class DirectNeighborsClassifier(
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "DirectNeighborsClassifier":  # noqa: N803
         """Learn the embedding of samples (n, features) or images (n, channels, height, width).
 
-        ``sample_weight`` (n,) weighs samples in the training loss; what has weight zero is not there.
+        ``sample_weight`` (n,) weighs samples in the training loss and in the votes; what has weight zero is not there.
         """
-        X, y = self._validate(X, y)  # noqa: N806
+        X, y = self._validate(X, y, fit=True)  # noqa: N806
         check_classification_targets(y)
         self._check_parameters()
         weight = np.ones(len(X))
@@ -150,6 +144,8 @@ class DirectNeighborsClassifier(
             weight = check_array(sample_weight, ensure_2d=False, dtype=np.float64, input_name="sample_weight")
             if weight.shape != (len(X),) or weight.min() < 0:
                 raise ValueError(f"sample_weight has shape {weight.shape}, expected {(len(X),)} and no number below 0")
+            if not weight.any():
+                raise ValueError("sample_weight is zero for every sample; at least two classes need some weight")
             X, y, weight = X[weight > 0], y[weight > 0], weight[weight > 0]  # noqa: N806
         weight = weight * compute_sample_weight(self.class_weight, y)
         goes_on = self.warm_start and hasattr(self, "module_")
@@ -168,21 +164,23 @@ class DirectNeighborsClassifier(
         self._train(self._to_tensor(X), labels, weight, generator)
         embedded = self._embed(X)
         self._n_features_out = embedded.shape[1]
-        options = {"weights": self.weights, "metric": self.metric, "n_jobs": self.n_jobs}
-        self._vote = KNeighborsClassifier(self.n_neighbors, **options).fit(embedded, labels)
+        self._near = NearestNeighbors(n_neighbors=self.n_neighbors, metric=self.metric, n_jobs=self.n_jobs).fit(
+            embedded
+        )
+        self._votes = np.eye(len(classes))[labels] * weight[:, None]
         return self
 
-    def _validate(self, X: Any, y: Any = None) -> Any:  # noqa: N803
+    def _validate(self, X: Any, y: Any = None, fit: bool = False) -> Any:  # noqa: N803
         """Numbers in float64, because centring comes first; images, which are large, in float32."""
         X = X.detach().cpu().numpy() if isinstance(X, Tensor) else X  # noqa: N806
         y = y.detach().cpu().numpy() if isinstance(y, Tensor) else y
         _check_shapes(X)
-        dtypes = [np.float32, np.float64] if np.ndim(X) > 2 else [np.float64, np.float32]
+        dtypes = [np.float32, np.float64] if getattr(X, "ndim", 2) > 2 else [np.float64, np.float32]
         options: dict[str, Any] = {"dtype": dtypes, "allow_nd": True}
         with config_context(array_api_dispatch=False):
-            if y is None:
-                return validate_data(self, X, reset=False, **options)
-            return validate_data(self, X, y, ensure_min_samples=2, **options)
+            if fit:
+                return validate_data(self, X, y, ensure_min_samples=2, **options)
+            return validate_data(self, X, reset=False, **options)
 
     def _check_parameters(self) -> None:
         for name in ("n_neighbors", "epochs", "n_iter_no_change"):
@@ -273,9 +271,18 @@ class DirectNeighborsClassifier(
         return np.asarray(self.classes_[best])
 
     def predict_proba(self, X: Any) -> np.ndarray:  # noqa: N803
-        """The share of each label, in the order of ``classes_``, in the votes of the k nearest training samples."""
-        check_is_fitted(self)
-        return np.asarray(self._vote.predict_proba(_plain(self.transform(X))))
+        """The share of each label, in the order of ``classes_``, in the votes of the k nearest training samples.
+
+        A sample's vote has its weight, and that of its class.
+        """
+        distances, indices = self.kneighbors(X)
+        votes = self._votes[indices]
+        if self.weights == "distance":
+            zero = distances == 0  # what coincides votes alone
+            nearness = np.where(zero.any(1, keepdims=True), zero, 1 / np.where(zero, 1.0, distances))
+            votes = votes * nearness[:, :, None]
+        shares = votes.sum(1)
+        return np.asarray(shares / shares.sum(1, keepdims=True))
 
     def kneighbors(self, X: Any = None, n_neighbors: int | None = None) -> tuple[np.ndarray, np.ndarray]:  # noqa: N803
         """Distances to the nearest training samples in the embedding, and their indices, nearest first.
@@ -283,14 +290,9 @@ class DirectNeighborsClassifier(
         Without samples, those of the training samples, none of which is its own neighbour.
         """
         check_is_fitted(self)
-        embedded = None if X is None else _plain(self.transform(X))
-        distances, indices = self._vote.kneighbors(embedded, n_neighbors)
+        embedded = None if X is None else np.asarray(self.transform(X), np.float32)
+        distances, indices = self._near.kneighbors(embedded, n_neighbors)
         return distances, indices
-
-
-def _plain(embedded: Any) -> np.ndarray:
-    """Embeddings as an array, whatever ``set_output`` made of them."""
-    return np.asarray(embedded, dtype=np.float32)
 
 
 def _check_shapes(samples: Any) -> None:
