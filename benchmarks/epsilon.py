@@ -35,7 +35,7 @@ def suggestions(size: int, repetitions: int, seed: int) -> list[str]:
             found = torch.tensor([dl.suggest_epsilon(mu, c, dl.Matching(), sides="both") for mu, c in pairs])
             cells.append(f"{found.mean():.2g} ({found.min():.2g} - {found.max():.2g})")
         optimizer.zero_grad()
-        dl.direct_loss(scores, cost, dl.Matching(), epsilon=12.0, sides="both").sum().backward()
+        dl.direct_loss(scores, cost, dl.Matching(), epsilon=12.0, sides="both", reduction="sum").backward()
         optimizer.step()
         decay.step()
     return cells

@@ -6,9 +6,14 @@ Ours solves scores and scores + eps * cost as `Matching().solve_along(scores, co
 in a loop over instances, lapx in two calls of its batch solver (the faster of two), Sinkhorn runs 20 log-space
 iterations forward and backward (`dl.sinkhorn`; a plain torch version is slower still). Every time is the best of
 several runs, every ratio is theirs over ours, and ours is checked against SciPy's objective in the same run.
+
+    python benchmarks/matching.py --families [--markdown FILE]
+
+solves matrices that are hard in other ways (ties, scales, structure) once each, and prints our time over SciPy's.
 """
 
 import argparse
+import functools
 import math
 import time
 import tracemalloc
@@ -28,6 +33,33 @@ from directloss.lab.table import markdown
 SIZES = (5, 10, 25, 40, 60, 100, 200, 500)
 KINDS = ("uniform", "easy", "sorting", "sorting+noise")
 COSTS = {"hamming": -1.0, "dense": -12.0}
+FAMILY_SIZES = (50, 100, 200, 400, 800)
+
+
+def toeplitz(rng: np.random.Generator, n: int) -> np.ndarray:
+    """Constant along diagonals."""
+    return rng.standard_normal(2 * n - 1)[np.arange(n)[:, None] - np.arange(n) + n - 1]
+
+
+FAMILIES: dict[str, Callable[[np.random.Generator, int], np.ndarray]] = {
+    "uniform": lambda rng, n: rng.random((n, n)),
+    "easy": lambda rng, n: rng.random((n, n)) + np.eye(n)[rng.permutation(n)],
+    "sorting": lambda rng, n: rng.random((n, 1)) * np.arange(n),
+    "constant": lambda rng, n: np.full((n, n), math.pi),
+    "one row of ones": lambda rng, n: np.zeros((n, n)) + np.eye(n)[:, [n // 2]],
+    "0/1, 1 % ones": lambda rng, n: (rng.random((n, n)) < 0.01).astype(float),
+    "0/1, 10 % ones": lambda rng, n: (rng.random((n, n)) < 0.1).astype(float),
+    "0/1, 50 % ones": lambda rng, n: (rng.random((n, n)) < 0.5).astype(float),
+    "0/1, 90 % ones": lambda rng, n: (rng.random((n, n)) < 0.9).astype(float),
+    "integers 0 to 9": lambda rng, n: rng.integers(0, 10, (n, n)).astype(float),
+    "integers near 2^53": lambda rng, n: 2.0**53 - rng.integers(0, 10, (n, n)),
+    "rows times 1e-10 to 1e10": lambda rng, n: rng.random((n, n)) * 10.0 ** rng.integers(-10, 11, (n, 1)),
+    "rows times 1e-10 or 1e10": lambda rng, n: rng.random((n, n)) * 10.0 ** rng.choice([-10, 10], (n, 1)),
+    "rank 3": lambda rng, n: rng.standard_normal((n, 3)) @ rng.standard_normal((3, n)),
+    "Toeplitz": toeplitz,
+    "near-duplicate rows": lambda rng, n: rng.random((1, n)) + 1e-9 * rng.random((n, n)),
+    "rows in near-duplicate pairs": lambda rng, n: rng.random((n, n))[np.arange(n) // 2] + 1e-9 * rng.random((n, n)),
+}
 
 
 def make_pair(
@@ -82,7 +114,9 @@ def measure(kind: str, cost_name: str, size: int, seconds: float, unrelated: boo
     negated = [-matrices for matrices in both]
 
     def ours() -> torch.Tensor:
-        return dl.Matching().ones_along(scores, cost, (0.0, epsilon))
+        positions = dl.Matching().vertices_along((scores,), cost, (0.0, epsilon))[0].positions
+        assert positions is not None
+        return positions
 
     def scipy() -> None:
         for matrices in both:
@@ -94,9 +128,9 @@ def measure(kind: str, cost_name: str, size: int, seconds: float, unrelated: boo
 
     def sinkhorn() -> None:
         leaf = scores.clone().requires_grad_()
-        dl.sinkhorn(leaf, iterations=20).square().sum().backward()
+        dl.sinkhorn(leaf, dl.Matching(), iterations=20).square().sum().backward()
 
-    check_exact(ours(), scores, cost, epsilon)
+    check_exact(ours(), scores, cost, (0.0, epsilon))
     one = with_threads(1, ours, seconds)
     return {
         "ours": 1e6 * one / batch,
@@ -107,10 +141,32 @@ def measure(kind: str, cost_name: str, size: int, seconds: float, unrelated: boo
     }
 
 
-def check_exact(ones: torch.Tensor, scores: torch.Tensor, cost: torch.Tensor, epsilon: float) -> None:
+def measure_family(make: Callable[[np.random.Generator, int], np.ndarray], size: int, seconds: float) -> float:
+    """Our time for a solve over SciPy's, one thread, float64."""
+    rng = np.random.default_rng(size)
+    matrices = np.stack([make(rng, size) for _ in range(max(1, min(5, 200_000 // size**2)))])
+    scores = torch.from_numpy(matrices)
+    nothing = torch.zeros(size, size, dtype=torch.float64)
+    ours = functools.partial(dl.Matching().vertices_along, (scores,), nothing, (0.0,))
+    check_exact(ours()[0].positions, scores, nothing, (0.0,))
+    took = with_threads(1, ours, seconds)
+    return took / with_threads(1, lambda: [linear_sum_assignment(m, maximize=True) for m in matrices], seconds)
+
+
+def measure_families(seconds: float) -> list[list[str]]:
+    """A line of the table for each family: a ratio for each size, and the worst."""
+    lines = []
+    for name, make in FAMILIES.items():
+        ratios = [measure_family(make, size, seconds) for size in FAMILY_SIZES]
+        lines.append([name, *(f"{ratio:.2f}" for ratio in (*ratios, max(ratios)))])
+        print(f"{name:>30}", *(f"{text:>6}" for text in lines[-1][1:]), flush=True)
+    return lines
+
+
+def check_exact(positions: torch.Tensor, scores: torch.Tensor, cost: torch.Tensor, steps: tuple[float, ...]) -> None:
     """Ours must reach SciPy's objective, computed in float64, with a permutation."""
     size = scores.shape[-1]
-    for columns, step in zip((ones % size).numpy(), (0.0, epsilon), strict=True):
+    for columns, step in zip((positions % size).numpy(), steps, strict=True):
         for instance, matrix in enumerate((scores.double() + step * cost.double()).numpy()):
             rows, best = linear_sum_assignment(matrix, maximize=True)
             assert len(set(columns[instance])) == size
@@ -138,12 +194,19 @@ def memory_copies(size: int = 100, batch: int = 200) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sizes", default=",".join(map(str, SIZES)))
+    parser.add_argument("--families", action="store_true", help="hard families, one solve each, instead of the pair")
     parser.add_argument("--unrelated", action="store_true", help="costs that have nothing to do with the scores")
     parser.add_argument("--seconds", type=float, default=0.3, help="for each measurement")
     parser.add_argument("--markdown", type=Path, help="also write the tables to this file")
     parser.add_argument("--store", type=Path, help="also save the means in this results file, for the report")
     options = parser.parse_args()
     commit = code_version()
+    if options.families:
+        print(f"commit {commit}, {machine()}, scores float64, our time over SciPy's")
+        table = markdown(["scores", *map(str, FAMILY_SIZES), "worst"], measure_families(options.seconds))
+        if options.markdown:
+            options.markdown.write_text(f"Commit {commit}, {machine()}, float64 scores.\n\n{table}")
+        return
     lines = []
     means = []
     print(f"commit {commit}, {machine()}, scores float32, lapx {lap.__version__}")

@@ -1,7 +1,12 @@
-"""The table of structures that every generic test runs over. A new structure is one more row."""
+"""The tables of structures that every generic test runs over. A new structure is one more row.
+
+``STRUCTURES`` are scored by one tensor, ``PARTS`` by a tuple of them.
+"""
 
 import functools
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 import torch
@@ -68,6 +73,17 @@ def positive_allowed(scores: Tensor, allowed: Tensor) -> Tensor:
 
 
 MASK = torch.tensor([[False, True, False], [False, False, False], [False, False, True]])
+# Paths from 4 to 2 of one to three edges, parallel edges, and edges that lead nowhere.
+EDGES = [[3, 2], [4, 3], [4, 2], [0, 3], [4, 0], [0, 2], [2, 1], [4, 3]]
+# A triangle with a double edge, and a tail of two edges.
+GRAPH = torch.tensor([[0, 1], [1, 2], [0, 2], [1, 0], [2, 3], [3, 4]])
+# Whole numbers that are not 0/1.
+PROGRAM = dl.Program(
+    A_eq=torch.tensor([[1, 1, 1]]),
+    b_eq=torch.tensor([2]),
+    lower=torch.tensor([-1, 0, 0]),
+    upper=torch.tensor([2, 2, 3]),
+)
 
 STRUCTURES = [
     Row("choice", dl.Choice(), (4,)),
@@ -86,16 +102,81 @@ STRUCTURES = [
     Row("custom-reals", dl.custom(best_of_reals, structures=REALS), (3,)),
     Row("custom-minimize", dl.custom(cheapest, minimize=True, structures=torch.eye(4)), (4,)),
     Row("custom-any-size", dl.custom(positive_entries, structures=every_set), (4,)),
+    Row("chain", dl.Chain(), (3, 2)),
+    Row("chain-short", dl.Chain(lengths=torch.tensor(2)), (3, 2)),
+    Row("chain-forbidden", dl.Chain(forbidden=torch.eye(3, dtype=torch.bool)), (3, 3)),
+    Row("ranking", dl.Ranking(torch.tensor([3.0, -1.0, 0.0, 5.0])), (4,)),
+    Row("ranking-tied", dl.Ranking(torch.tensor([0, 2, 1, 0])), (4,)),
+    Row("finite", dl.Finite(torch.tensor([[0, 0, 0], [2, -1, 0], [0, 3, 1], [-1, -1, 4]])), (3,)),
+    Row("finite-matrices", dl.Finite(torch.eye(6).reshape(6, 3, 2), entry_dims=2), (3, 2)),
+    Row("interleaving", dl.Interleaving(torch.tensor([False, True, False])), (3,)),
+    Row("pool", dl.Pool(dl.Subset(2)), (5,)),
+    Row("gridpath-cells", dl.GridPath(), (3, 4)),
+    Row("gridpath-edges", dl.GridPath(shape=(3, 3)), (12,)),
+    Row("path", dl.Path(EDGES, 4, 2), (8,)),
+    Row("path-graded", dl.Path([[0, 1], [1, 3], [2, 3], [0, 2]], 0, 3), (4,)),
+    Row("knapsack", dl.Knapsack([3, 1, 4, 2], 5), (4,)),
+    Row("knapsack-weightless", dl.Knapsack([0, 2, 6, 4, 2], torch.tensor(6)), (5,)),
+    Row("spanning-tree", dl.SpanningTree(), (6,)),
+    Row("spanning-tree-edges", dl.SpanningTree(GRAPH), (6,)),
+    Row("arborescence", dl.Arborescence(), (3, 4)),
+    Row("arborescence-single-root", dl.Arborescence(single_root=True), (4, 5)),
+    Row("arborescence-lengths", dl.Arborescence(lengths=torch.tensor(3)), (4, 5)),
+    Row("program", dl.Program(A_ub=torch.tensor([[3.0, 2.0, 4.0, 1.0]]), b_ub=torch.tensor([5.0])), (4,)),
+    Row("program-equality", PROGRAM, (3,)),
+]
+
+
+@dataclass(frozen=True)
+class PartsRow:
+    """A structure whose scores are a tuple: the shapes of its parts without batch axes, factors perhaps shared."""
+
+    name: str
+    structure: dl.Structure
+    shapes: tuple[tuple[int, ...], ...]
+    batched_factors: bool = False  # whether each instance has factors of its own
+
+    def scores(self, *batch: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> tuple[Tensor, ...]:
+        generator = torch.Generator().manual_seed(seed)
+        leading = [batch, *[batch if self.batched_factors else ()] * (len(self.shapes) - 1)]
+        return tuple(
+            torch.randn(*axes, *shape, generator=generator, dtype=torch.float64).to(dtype)
+            for axes, shape in zip(leading, self.shapes, strict=True)
+        )
+
+    def cost(self, *batch: int, seed: int = 1) -> Tensor:
+        return torch.randn(*batch, *self.shapes[0], generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+    @property
+    def every(self) -> tuple[Tensor, ...]:
+        """All parts of all structures, (N, *E) each."""
+        return self.structure.enumerate(self.scores(), parts=True)
+
+
+CYCLE = torch.tensor([[True, False, False], [False, True, False], [False, True, False]])
+
+PARTS = [
+    PartsRow("chain", dl.Chain(), ((4, 3), (3, 3))),
+    PartsRow("chain-positions", dl.Chain(), ((4, 3), (3, 3, 3))),
+    PartsRow("chain-start", dl.Chain(), ((3, 3), (3, 3), (3,))),
+    PartsRow("chain-start-end", dl.Chain(), ((3, 4), (4, 4), (4,), (4,))),
+    PartsRow("chain-own", dl.Chain(), ((3, 3), (1, 3, 3), (3,), (3,)), batched_factors=True),
+    PartsRow("chain-short", dl.Chain(lengths=torch.tensor(2)), ((4, 3), (3, 3), (3,), (3,))),
+    PartsRow("chain-forbidden", dl.Chain(forbidden=CYCLE), ((4, 3), (3, 3, 3), (3,), (3,))),
+    PartsRow("chain-one", dl.Chain(), ((1, 3), (3, 3), (3,), (3,))),
 ]
 
 # One value for each instance, so that instances can be told apart.
 direct_loss = functools.partial(dl.direct_loss, reduction="none")
 
 every_structure = pytest.mark.parametrize("row", STRUCTURES, ids=lambda row: row.name)
+every_parts = pytest.mark.parametrize("row", PARTS, ids=lambda row: row.name)
 
 
+# The structures with entries other than 0 and 1.
+REAL_VALUED = ("custom-reals", "ranking", "ranking-tied", "finite", "interleaving")
 zero_one_structures = pytest.mark.parametrize(
-    "row", [row for row in STRUCTURES if row.name != "custom-reals"], ids=lambda row: row.name
+    "row", [row for row in STRUCTURES if row.name not in REAL_VALUED], ids=lambda row: row.name
 )
 
 
@@ -123,3 +204,53 @@ def index_in(y: Tensor, every: Tensor) -> Tensor:
     same = (y.reshape(*batch, 1, -1).double() == every.to(y.device).flatten(1)).all(-1)
     assert same.any(-1).all(), "a returned tensor is not a structure"
     return same.double().argmax(-1)
+
+
+@dataclass(frozen=True)
+class LossRow:
+    """A loss, called as ``call(scores, supervision, structure, **options, reduction=)``. A new loss is one more row."""
+
+    name: str
+    call: Callable[..., Any]
+    supervision: str  # "cost" or "target"
+    fits: Callable[[Row], bool]  # which structures it takes
+    options: dict[str, Any]  # what it is called with
+    changes: dict[str, Any]  # for each option, another value that must change something
+    random: bool  # draws noise
+
+
+@dataclass(frozen=True)
+class LayerRow:
+    """A layer, called as ``call(scores, structure, **options)``. A new layer is one more row."""
+
+    name: str
+    call: Callable[..., Any]
+    structure: dl.Structure | None  # None: it takes values, no structure
+    wrong: dl.Structure | None  # one that it does not fit
+    entries: tuple[int, ...]
+    options: dict[str, Any]
+    changes: dict[str, Any]
+
+
+LOSSES = [
+    LossRow(
+        "direct",
+        dl.direct_loss,
+        "cost",
+        lambda row: True,
+        {"epsilon": -1.0, "scale": 1.0, "samples": 2},
+        {"epsilon": 0.5, "sides": "both", "scale": 2.0, "noise": dl.Normal(), "samples": 3},
+        True,
+    ),
+    LossRow("direct-noiseless", dl.direct_loss, "cost", lambda row: True, {"epsilon": -1.0}, {"sides": "both"}, False),
+]
+
+LAYERS = [
+    LayerRow("sinkhorn", dl.sinkhorn, dl.Matching(), dl.Choice(), (3, 3), {}, {"temperature": 2.0, "iterations": 1}),
+    LayerRow("sinkhorn-masked", dl.sinkhorn, dl.Matching(MASK), dl.Bits(), (3, 3), {}, {"temperature": 2.0}),
+    LayerRow("relaxed-subset", dl.relaxed_subset, dl.Subset(2), dl.Matching(), (5,), {}, {"temperature": 2.0}),
+    LayerRow("neuralsort", dl.neuralsort, None, None, (5,), {}, {"temperature": 2.0, "k": 2}),
+]
+
+every_loss = pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: loss.name)
+every_layer = pytest.mark.parametrize("layer", LAYERS, ids=lambda layer: layer.name)

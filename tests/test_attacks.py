@@ -45,7 +45,7 @@ def test_second_derivatives_raise_through_neighbours():
     net, x, labels = torch.nn.Linear(3, 2), drawn(12, 3), torch.arange(12) % 3
     loss = dl.NeighborLoss(2)(net(x), labels)
     (gradient,) = torch.autograd.grad(loss, net.weight, create_graph=True)
-    with pytest.raises(RuntimeError, match="second derivative|differentiate twice"):
+    with pytest.raises(RuntimeError, match=r"second derivative|differentiate twice"):
         gradient.sum().backward()
 
 
@@ -76,9 +76,15 @@ def test_transforms_take_first_derivatives_and_refuse_second_ones():
 @every_structure
 @pytest.mark.parametrize(
     ("dtype", "epsilon"),
-    [(torch.float16, 1e-5), (torch.float16, 1e-9), (torch.float32, 1e-40), (torch.float32, -1e-40), (torch.float64, 1e-300)],
+    [
+        (torch.float16, 1e-5),
+        (torch.float16, 1e-9),
+        (torch.float32, 1e-40),
+        (torch.float32, -1e-40),
+        (torch.double, 1e-300),
+    ],
     ids=str,
-)  # fmt: skip
+)
 @pytest.mark.parametrize("each", [False, True])
 def test_an_epsilon_whose_inverse_overflows_gives_zero_where_there_is_no_difference(row, dtype, epsilon, each):
     scores = row.scores(4, dtype=dtype).requires_grad_()

@@ -1,4 +1,4 @@
-"""The audit measures what it says: right estimators pass, wrong ones are caught, and orders are those of theory."""
+"""The audit measures what it says: right losses pass, wrong ones are caught, and orders are those of theory."""
 
 import math
 import re
@@ -14,9 +14,9 @@ from tables import STRUCTURES, Row, every_structure, named
 from torch import Tensor
 
 import directloss as dl
-from directloss import auditor
-from directloss.auditor import STEPS, Audit, Measurement
-from directloss.expectations import Exact, Expectation
+from directloss.judging import audit as auditor
+from directloss.judging.audit import STEPS, Audit, Measurement
+from directloss.judging.exact import Exact, Expectation
 from directloss.noise import EULER_GAMMA
 
 closed_form = named("choice", "subset")
@@ -40,12 +40,12 @@ def problem(row: Row, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tenso
     return row.scores(seed=11, dtype=dtype), row.scores(seed=12, dtype=dtype)
 
 
-def audit(estimator, row: Row, **options) -> Audit:
-    return dl.audit(estimator, row.structure, *problem(row), **{"generator": seeded(), **options})
+def audit(loss, row: Row, **options) -> Audit:
+    return dl.audit(loss, *problem(row), row.structure, **{"generator": seeded(), **options})
 
 
-def audit_two(estimator=dl.direct_loss, **options) -> Audit:
-    return dl.audit(estimator, dl.Choice(), *TWO, **{"generator": seeded(), "repetitions": 1000, **options})
+def audit_two(loss=dl.direct_loss, **options) -> Audit:
+    return dl.audit(loss, *TWO, dl.Choice(), **{"generator": seeded(), "repetitions": 1000, **options})
 
 
 def by_target(found: Audit, target: str) -> list[Measurement]:
@@ -193,7 +193,7 @@ def test_orders_are_1_and_2_where_epsilon_is_small(seed, monkeypatch):
     gradient = closed_gradient(row, scores, one, cost)
     monkeypatch.setattr(auditor, "exact", lambda *_, **__: known(one, one, gradient[:-1], gradient[-1], error=1e-10))
     epsilons = [sign * step for sign in (-1, 1) for step in (0.005, 0.007, 0.01, 0.014, 0.02)]
-    found = dl.audit(softmax_difference, dl.Choice(), scores, cost, epsilons=epsilons, repetitions=2)
+    found = dl.audit(softmax_difference, scores, cost, dl.Choice(), epsilons=epsilons, repetitions=2)
     for target in ("scores", "scale"):
         slopes = found.slopes(target)
         assert slopes.keys() == {("one, ε < 0", 1.0), ("one, ε > 0", 1.0), ("both", 1.0)}
@@ -217,9 +217,9 @@ def test_the_order_of_the_direct_losss_bias(name):
     target, rule, order, scores, cost, sizes = ORDERS[name]
     found = dl.audit(
         dl.direct_loss,
-        dl.Choice(),
         torch.tensor(scores),
         torch.tensor(cost),
+        dl.Choice(),
         epsilons=[-size if "<" in rule else size for size in sizes],
         sides=["both" if rule == "both" else "one"],
         repetitions=700_000,
@@ -241,7 +241,7 @@ def test_the_stated_error_of_an_order_holds_where_the_bias_turns():
     """The audit docstring's instance. In closed form, the bias falls from .086 at epsilon -2 to .011 at -5.6."""
     scores, cost = torch.tensor([0.0, 0.5, 1.0], dtype=torch.float64), torch.tensor([0.0, 1.0, 1.0]).double()
     found = dl.audit(
-        softmax_difference, dl.Choice(), scores, cost, epsilons=[-step for step in STEPS], sides=["one"], repetitions=2
+        softmax_difference, scores, cost, dl.Choice(), epsilons=[-step for step in STEPS], sides=["one"], repetitions=2
     )
     rows = [replace(row, bias_error=0.001) for row in found.rows]
     slope, error = replace(found, rows=rows).slopes()["one, ε < 0", 1.0]
@@ -354,10 +354,10 @@ def test_noise_that_is_not_shared_shows_in_the_spread_and_the_wrong_noise_in_the
 def test_a_relaxation_can_be_audited():
     def relaxed(scores, cost, structure, *, scale, generator):
         theta = perturbed(scores, scale, generator)[1]
-        return (dl.sinkhorn(theta, temperature=0.5) * cost).sum((-1, -2))
+        return (dl.sinkhorn(theta, structure, temperature=0.5) * cost).sum((-1, -2))
 
     def plainly(scores, cost, structure, *, noise, samples, generator):
-        soft = dl.gumbel_sinkhorn(scores, samples=samples, noise=noise, generator=generator)
+        soft = dl.sinkhorn(dl.perturb(scores, noise=noise, samples=samples, generator=generator), structure)
         return (soft * cost).sum((-1, -2)).mean(0)
 
     found = audit(relaxed, MATCHING, repetitions=20_000)
@@ -393,7 +393,7 @@ def test_an_estimator_with_any_keywords_gets_them_all():
     warm_up, call = calls
     assert len(warm_up["scores"]) == 2
     assert list(call) == [
-        "scores", "cost", "structure", "epsilon", "sides", "samples", "noise", "generator", "scale"
+        "scores", "cost", "structure", "epsilon", "sides", "samples", "noise", "generator", "reduction", "scale"
     ]  # fmt: skip
     assert torch.equal(call["scores"], TWO[0].expand(7, 2))
     assert torch.equal(call["cost"], TWO[1])
@@ -403,9 +403,42 @@ def test_an_estimator_with_any_keywords_gets_them_all():
     assert (call["epsilon"], call["sides"], call["samples"]) == (0.5, "one", 2)
     assert call["noise"] is noise
     assert call["generator"] is generator
+    assert call["reduction"] == "none"
     assert found.rows[0].settings == {"epsilon": 0.5, "sides": "one", "samples": 2}
     # It uses no scale: that gradient is zero, not missing.
     assert [row.zero for row in found.rows] == [0, 1]
+
+
+@pytest.mark.parametrize("repetitions", [7, 3000])
+def test_a_scalar_is_the_mean_of_the_instances(repetitions, monkeypatch):
+    """Also of portions of different sizes."""
+
+    def averaged(scores, cost, structure, *, scale, epsilon, sides, generator):
+        options = {"scale": scale, "epsilon": epsilon, "sides": sides, "generator": generator}
+        return dl.direct_loss(scores, cost, structure, **options)
+
+    apart = partial(dl.direct_loss, samples=1)
+    monkeypatch.setattr(auditor, "_CHUNK", 2000)
+    options = {"epsilons": [0.5], "repetitions": repetitions}
+    for one, mean in zip(audit_two(apart, **options).rows, audit_two(averaged, **options).rows, strict=True):
+        torch.testing.assert_close(one.mean, mean.mean, rtol=1e-5, atol=1e-6)
+        for name in ("target", "settings", "zero", "repetitions"):
+            assert getattr(one, name) == getattr(mean, name)
+        for name in ("bias", "bias_error", "deviation", "cosine", "signal"):
+            assert getattr(one, name) == pytest.approx(getattr(mean, name), rel=1e-4, abs=1e-6)
+
+
+def test_a_task_loss_that_is_a_function_can_be_audited():
+    """Linear, so that linearising it loses nothing: rows and exact values are those of its coefficients."""
+    scores, cost = problem(MATCHING)
+    options = {"epsilons": [0.4], "sides": ["both"], "repetitions": 500}
+    linear, function = (
+        dl.audit(dl.direct_loss, scores, given, MATCHING.structure, generator=seeded(), **options)
+        for given in (cost, lambda y: (y * cost).sum((-1, -2)))
+    )
+    for one, other in zip(linear.rows, function.rows, strict=True):
+        torch.testing.assert_close(one.mean, other.mean, rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(truth(linear, one), truth(function, other), rtol=1e-5, atol=1e-6)
 
 
 def test_an_estimator_gets_only_the_keywords_it_names():
@@ -444,7 +477,7 @@ def test_default_epsilons_follow_the_scale_and_the_range_of_the_loss(scale, fact
     scores, cost = problem(MATCHING)
     losses = MATCHING.every.flatten(1) @ (factor * cost).double().flatten()
     found = dl.audit(
-        dl.direct_loss, MATCHING.structure, scores, factor * cost, scale=scale, repetitions=2, generator=seeded()
+        dl.direct_loss, scores, factor * cost, MATCHING.structure, scale=scale, repetitions=2, generator=seeded()
     )
     unit = (scale or 1) / (losses.max() - losses.min()).item()
     epsilons = [row.settings["epsilon"] for row in by_target(found, "scores") if row.rule.startswith("one")]
@@ -515,7 +548,7 @@ def test_progress_is_told():
 
 def test_doubles_and_gradients_that_are_required_make_no_difference():
     scores, cost = (tensor.double().requires_grad_() for tensor in TWO)
-    found = dl.audit(dl.direct_loss, dl.Choice(), scores, cost, epsilons=[0.5], repetitions=2000, generator=seeded())
+    found = dl.audit(dl.direct_loss, scores, cost, dl.Choice(), epsilons=[0.5], repetitions=2000, generator=seeded())
     assert scores.grad is None
     for row in found.rows:
         assert away(row, truth(found, row)) < 5 + truth(found, row).norm().item() / row.bias_error
@@ -641,13 +674,13 @@ def test_orders_are_told_apart_by_target_and_scale_and_not_at_scale_0():
 
 def test_a_constant_cost_is_refused():
     with pytest.raises(ValueError, match="every structure has the same loss under this cost: there is no gradient"):
-        dl.audit(dl.direct_loss, dl.Matching(), torch.zeros(2, 2), torch.ones(2, 2))
+        dl.audit(dl.direct_loss, torch.zeros(2, 2), torch.ones(2, 2), dl.Matching())
 
 
 def test_a_cost_that_is_constant_but_for_rounding_is_refused():
     rows, columns = torch.randn(3, 1, generator=seeded()), torch.randn(1, 3, generator=seeded(1))
     with pytest.raises(ValueError, match="every structure has the same loss"):
-        dl.audit(dl.direct_loss, dl.Matching(), torch.zeros(3, 3), rows + columns, repetitions=10)
+        dl.audit(dl.direct_loss, torch.zeros(3, 3), rows + columns, dl.Matching(), repetitions=10)
 
 
 def returns(value):
@@ -664,25 +697,26 @@ REFUSED = {
     "scale runs from -1.0 to -1.0; expected finite numbers >= 0": {"scale": [1.0, -1.0]},
     "epsilon is 0.0; expected a finite number other than 0": {"epsilons": [0.0]},
     "sides is 'two', expected 'one'": {"sides": ["two"]},
-    "the estimator returned shape (2, 2) for 2 instances; expected one loss for each, (2,)": {
-        "estimator": returns(lambda scores: scores)
+    "the loss returned shape (2, 2) for 2 instances; expected one for each, (2,), or their mean": {
+        "loss": returns(lambda scores: scores)
     },
-    "the estimator returned shape () for 2 instances; expected one loss for each, (2,)": {
-        "estimator": returns(lambda scores: scores.sum())
+    "the loss returned shape (1,) for 2 instances; expected one for each, (2,), or their mean": {
+        "loss": returns(lambda scores: scores.sum()[None])
     },
-    "the estimator returned float for 2 instances; expected one loss for each, (2,)": {
-        "estimator": returns(lambda scores: 1.0)
+    "the loss returned float for 2 instances; expected one for each, (2,), or their mean": {
+        "loss": returns(lambda scores: 1.0)
     },
-    "the estimator returned tuple for 2 instances": {"estimator": returns(lambda scores: (scores[:, 0], scores))},
-    "the estimator returned a loss without a gradient: it must depend on the scores through": {
-        "estimator": returns(lambda scores: scores.detach()[:, 0])
+    "the loss returned tuple for 2 instances": {"loss": returns(lambda scores: (scores[:, 0], scores))},
+    "the loss carries no gradient: it must depend on the scores through": {
+        "loss": returns(lambda scores: scores.detach()[:, 0])
     },
+    "the loss carries no gradient": {"loss": returns(lambda scores: scores.detach().mean())},
 }
 
 
 @pytest.mark.parametrize("message", REFUSED)
 def test_bad_input_is_refused(message):
-    options = {"estimator": dl.direct_loss, "repetitions": 10, "epsilons": [1.0], **REFUSED[message]}
+    options = {"loss": dl.direct_loss, "repetitions": 10, "epsilons": [1.0], **REFUSED[message]}
     with pytest.raises(ValueError, match=re.escape(message)):
         audit_two(**options)
 
@@ -708,10 +742,10 @@ def test_no_samples_are_refused():
 
 def test_instances_that_cannot_be_enumerated_are_refused():
     with pytest.raises(ValueError, match="exact values are those of one instance"):
-        dl.audit(dl.direct_loss, dl.Choice(), torch.zeros(2, 3), torch.tensor([0.0, 1.0, 1.0]))
+        dl.audit(dl.direct_loss, torch.zeros(2, 3), torch.tensor([0.0, 1.0, 1.0]), dl.Choice())
     with pytest.raises(ValueError, match="has 12,870 structures, more than the 5,040"):
-        dl.audit(dl.direct_loss, dl.Subset(8), torch.zeros(16), torch.arange(16.0))
+        dl.audit(dl.direct_loss, torch.zeros(16), torch.arange(16.0), dl.Subset(8))
     with pytest.raises(ValueError, match="does not broadcast"):
-        dl.audit(dl.direct_loss, dl.Choice(), torch.zeros(3), torch.zeros(4))
+        dl.audit(dl.direct_loss, torch.zeros(3), torch.zeros(4), dl.Choice())
     with pytest.raises(ValueError, match="scores hold 1 NaN"):
-        dl.audit(dl.direct_loss, dl.Choice(), torch.tensor([0.0, math.nan]), torch.tensor([0.0, 1.0]))
+        dl.audit(dl.direct_loss, torch.tensor([0.0, math.nan]), torch.tensor([0.0, 1.0]), dl.Choice())

@@ -12,9 +12,9 @@ from tables import MASK, STRUCTURES, Row, every_structure, named
 from torch import Tensor
 
 import directloss as dl
-from directloss import expectations
-from directloss.expectations import Exact, Expectation
 from directloss.experiments import distribution
+from directloss.judging import exact as judging
+from directloss.judging.exact import Exact, Expectation
 
 SIGMA = 0.8
 GUMBEL, NORMAL, LOGISTIC = dl.Gumbel(), dl.Normal(), dl.Logistic()
@@ -35,14 +35,18 @@ def problem(row: Row) -> tuple[Tensor, Tensor]:
     return row.scores(seed=11), row.scores(seed=12)
 
 
+def named_row(name: str) -> Row:
+    return next(row for row in STRUCTURES if row.name == name)
+
+
 def seeded(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
 @cache
 def computed(name: str, noise: dl.Noise = GUMBEL, points: int = 1 << 13) -> Exact:
-    row = next(row for row in STRUCTURES if row.name == name)
-    return dl.exact(row.structure, *problem(row), SIGMA, noise=noise, points=points, generator=seeded())
+    row = named_row(name)
+    return dl.exact(*problem(row), row.structure, SIGMA, noise=noise, points=points, generator=seeded())
 
 
 def estimate(expectation: Expectation) -> Estimate:
@@ -58,7 +62,7 @@ def gradient(exact: Exact) -> Estimate:
 
 @named("choice", "subset", "custom")
 def test_gradients_and_loss_are_those_of_the_closed_form(row):
-    closed = row if row.name == "subset" else next(row for row in STRUCTURES if row.name == "choice")
+    closed = row if row.name == "subset" else named_row("choice")
     mu, cost = problem(row)
     sigma = torch.tensor(SIGMA, dtype=torch.float64)
     exact = computed(row.name)
@@ -121,7 +125,7 @@ def test_one_of_two_has_the_distribution_of_the_noises_difference(noise, distrib
     loss = 2.0 * (1 - share) - 1.0 * share
     to_scores, to_scale = torch.autograd.grad(loss, (mu, scale))
     cost = torch.tensor([2.0, -1.0], dtype=torch.float64)
-    exact = dl.exact(dl.Choice(), mu, cost, sigma, noise=noise, points=1 << 12, generator=seeded())
+    exact = dl.exact(mu, cost, dl.Choice(), sigma, noise=noise, points=1 << 12, generator=seeded())
     assert_agrees(estimate(exact.probabilities), torch.stack([1 - share, share]).detach())
     assert_agrees(estimate(exact.loss), loss.detach())
     assert_agrees(gradient(exact), torch.cat([to_scores, to_scale[None]]))
@@ -138,8 +142,8 @@ def test_gradients_are_those_of_the_score_function(row):
 
 
 @every_noise
-@named("matching-3x3", "matching-2x4")
-def test_gradients_of_matchings_are_those_of_the_score_function_under_every_noise(row, name):
+@named("matching-3x3", "matching-2x4", "bits", "custom-reals")
+def test_gradients_are_those_of_the_score_function_under_every_noise(row, name):
     noise, reference, slope = NOISES[name]
     mu, cost = problem(row)
     gamma = torch.from_numpy(reference.rvs((100_000, mu.numel()), random_state=3))
@@ -158,11 +162,46 @@ def test_gradients_of_matchings_are_those_of_the_score_function_under_every_nois
 @every_noise
 @every_structure
 def test_what_multiplies_scores_and_scale_alike_changes_nothing(row, name):
-    """Euler: <mu, d/dmu> + sigma d/dsigma = 0 for a function of mu / sigma."""
+    """Euler: sigma d/dsigma = -<mu, d/dmu> for a function of mu / sigma."""
     exact, mu = computed(row.name, NOISES[name][0], SMALL), problem(row)[0]
     total = (mu * exact.to_scores.value).sum() + SIGMA * exact.to_scale.value
     error = (mu * exact.to_scores.error).abs().sum() + SIGMA * exact.to_scale.error
     assert abs(total) < 5 * error + 1e-12
+
+
+def at_odds(y: Tensor) -> Tensor:
+    """A task loss that is not linear in the structure."""
+    y = y.flatten(1)
+    return (y.sum(1) - 1).square() + y[:, 0] * y[:, -1]
+
+
+@every_structure
+def test_a_task_loss_that_is_a_function_is_judged_as_it_is(row):
+    """By the score function, whose loss may be any."""
+    mu = problem(row)[0]
+    draws = ScoreFunction.draw(row, mu, SIGMA, mu, draws=100_000, seed=2)
+    loss = at_odds(draws.y)
+    loss = (loss - loss.mean())[:, None]
+    slope = 1 - torch.exp(-(draws.gamma + 0.5772156649015329))
+    to_sigma = (draws.gamma * slope - 1).sum(1, keepdim=True)
+    found = dl.exact(mu, at_odds, row.structure, SIGMA, points=1 << 11, generator=seeded())
+    expected = Estimate.of(loss * torch.cat([slope, to_sigma], 1) / SIGMA)
+    # Where every structure has the same loss, both are nothing but rounding.
+    rounding = torch.tensor(1e-12, dtype=torch.float64)
+    assert_agrees(Estimate(expected.mean, torch.hypot(expected.error, rounding)), gradient(found))
+    averaged = Estimate.of(at_odds(draws.y))
+    assert_agrees(Estimate(averaged.mean, torch.hypot(averaged.error, rounding)), estimate(found.loss))
+
+
+@every_structure
+def test_a_linear_function_has_the_values_of_its_coefficients(row):
+    mu, cost = problem(row)
+    linear, function = (
+        dl.exact(mu, given, row.structure, SIGMA, points=64, generator=seeded())
+        for given in (cost, lambda y: y.flatten(1) @ cost.flatten())
+    )
+    assert torch.equal(linear.probabilities.value, function.probabilities.value)
+    torch.testing.assert_close(gradient(function).mean, gradient(linear).mean, rtol=1e-12, atol=1e-12)
 
 
 @every_structure
@@ -185,7 +224,7 @@ def test_stated_errors_are_those_of_independent_runs(row):
     truth = gradient(computed(row.name, points=1 << 15))
     if closed:
         truth = Estimate(closed_gradient(row, mu, torch.tensor(SIGMA, dtype=torch.float64), cost), truth.error * 0)
-    runs = [dl.exact(row.structure, mu, cost, SIGMA, points=SMALL, generator=seeded(seed)) for seed in range(RUNS)]
+    runs = [dl.exact(mu, cost, row.structure, SIGMA, points=SMALL, generator=seeded(seed)) for seed in range(RUNS)]
     found = [gradient(run) for run in runs]
     varies = found[0].error > 1e-10  # a forbidden entry's gradient is 0 without an error
     away = torch.stack([(one.mean - truth.mean) / torch.hypot(one.error, truth.error) for one in found])
@@ -198,13 +237,13 @@ def test_stated_errors_are_those_of_independent_runs(row):
 @named("choice")
 def test_stated_errors_of_probabilities_are_those_of_independent_runs(row):
     truth = torch.softmax(problem(row)[0] / SIGMA, 0)
-    runs = [dl.exact(row.structure, *problem(row), SIGMA, points=SMALL, generator=seeded(seed)) for seed in range(RUNS)]
+    runs = [dl.exact(*problem(row), row.structure, SIGMA, points=SMALL, generator=seeded(seed)) for seed in range(RUNS)]
     away = torch.stack([(run.probabilities.value - truth) / run.probabilities.error for run in runs])
     assert 0.4 < away.square().mean() < 2.5
 
 
 def test_a_rare_structure_has_an_error():
-    exact = dl.exact(dl.Choice(), torch.tensor([0.0, 20.0]), torch.tensor([1.0, 0.0]), generator=seeded())
+    exact = dl.exact(torch.tensor([0.0, 20.0]), torch.tensor([1.0, 0.0]), dl.Choice(), generator=seeded())
     assert_agrees(Estimate(exact.loss.value, exact.loss.error), torch.tensor([0.0, 20.0]).double().softmax(0)[0])
 
 
@@ -222,23 +261,23 @@ def test_randomness_comes_from_the_generator_alone(row):
     torch.manual_seed(1)
     state = torch.get_rng_state()
     first, again, other = (
-        dl.exact(row.structure, *problem(row), SIGMA, points=SMALL, generator=seeded(seed)) for seed in (0, 0, 1)
+        dl.exact(*problem(row), row.structure, SIGMA, points=SMALL, generator=seeded(seed)) for seed in (0, 0, 1)
     )
     assert torch.equal(torch.get_rng_state(), state)
     assert same(first, again)
     assert not torch.equal(first.loss.value, other.loss.value)
-    default = dl.exact(row.structure, *problem(row), SIGMA, points=SMALL)
+    default = dl.exact(*problem(row), row.structure, SIGMA, points=SMALL)
     torch.set_rng_state(state)
-    assert same(dl.exact(row.structure, *problem(row), SIGMA, points=SMALL), default)
+    assert same(dl.exact(*problem(row), row.structure, SIGMA, points=SMALL), default)
 
 
 @named("matching-3x3", "subset")
 def test_parts_change_nothing(row, monkeypatch):
     def run():
-        return dl.exact(row.structure, *problem(row), SIGMA, points=SMALL, generator=seeded())
+        return dl.exact(*problem(row), row.structure, SIGMA, points=SMALL, generator=seeded())
 
     whole = run()
-    monkeypatch.setattr(expectations, "_CHUNK", 50 * len(row.every))
+    monkeypatch.setattr(judging, "_CHUNK", 50 * len(row.every))
     parts = run()
     assert torch.equal(parts.probabilities.value, whole.probabilities.value)
     torch.testing.assert_close(gradient(parts).mean, gradient(whole).mean, rtol=1e-12, atol=1e-12)
@@ -247,8 +286,8 @@ def test_parts_change_nothing(row, monkeypatch):
 @every_structure
 def test_scores_of_32_bits_give_the_values_of_the_same_numbers_in_64(row):
     scores, cost = row.scores(seed=11, dtype=torch.float32), row.scores(seed=12, dtype=torch.float32)
-    single = dl.exact(row.structure, scores, cost, SIGMA, points=64, generator=seeded())
-    double = dl.exact(row.structure, scores.double(), cost.double(), SIGMA, points=64, generator=seeded())
+    single = dl.exact(scores, cost, row.structure, SIGMA, points=64, generator=seeded())
+    double = dl.exact(scores.double(), cost.double(), row.structure, SIGMA, points=64, generator=seeded())
     assert same(single, double)
     assert single.to_scores.value.dtype == torch.float64
 
@@ -257,16 +296,16 @@ def test_scores_of_32_bits_give_the_values_of_the_same_numbers_in_64(row):
 def test_scores_of_64_bits_are_not_rounded(row):
     """What all structures have in common changes nothing; in float32 a million more would leave 4 digits."""
     mu, cost = problem(row)
-    near, far = (dl.exact(row.structure, mu + add, cost, SIGMA, points=64, generator=seeded()) for add in (0, 1e6))
+    near, far = (dl.exact(mu + add, cost, row.structure, SIGMA, points=64, generator=seeded()) for add in (0, 1e6))
     torch.testing.assert_close(gradient(far).mean, gradient(near).mean, rtol=1e-6, atol=1e-6)
 
 
 def test_scores_and_costs_may_require_gradients_and_costs_may_broadcast():
     scores, cost = torch.zeros(2, 3, requires_grad=True), torch.tensor([1.0, 0.0, 2.0], requires_grad=True)
-    exact = dl.exact(dl.Matching(), scores, cost, points=64, generator=seeded())
+    exact = dl.exact(scores, cost, dl.Matching(), points=64, generator=seeded())
     assert not exact.to_scores.value.requires_grad
     whole = cost.detach().expand(2, 3)
-    assert same(exact, dl.exact(dl.Matching(), scores.detach(), whole, points=64, generator=seeded()))
+    assert same(exact, dl.exact(scores.detach(), whole, dl.Matching(), points=64, generator=seeded()))
 
 
 @named("matching-masked")
@@ -280,11 +319,11 @@ def test_forbidden_entries_have_no_gradient(row):
 def test_entries_that_every_structure_has_have_no_gradient():
     """The first row has one column left, so that only the other two rows can change places."""
     forced = torch.tensor([[False, True, True], [False, False, False], [False, False, False]])
-    scores, cost = STRUCTURES[2].scores(seed=11), STRUCTURES[2].scores(seed=12)
-    exact = dl.exact(dl.Matching(forbidden=forced), scores, cost, points=1 << 12, generator=seeded())
+    scores, cost = problem(named_row("matching-3x3"))
+    exact = dl.exact(scores, cost, dl.Matching(forbidden=forced), points=1 << 12, generator=seeded())
     decided = torch.tensor([[True, True, True], [True, False, False], [True, False, False]])
     assert (exact.to_scores.value[decided] == 0).all()
-    rest = dl.exact(dl.Matching(), scores[1:, 1:], cost[1:, 1:], points=1 << 12, generator=seeded())
+    rest = dl.exact(scores[1:, 1:], cost[1:, 1:], dl.Matching(), points=1 << 12, generator=seeded())
     assert_agrees(
         Estimate(exact.to_scores.value[1:, 1:], exact.to_scores.error[1:, 1:]),
         Estimate(rest.to_scores.value, rest.to_scores.error),
@@ -293,7 +332,7 @@ def test_entries_that_every_structure_has_have_no_gradient():
 
 
 def test_a_single_structure_has_no_gradient_and_no_error():
-    exact = dl.exact(dl.Choice(), torch.zeros(1), torch.tensor([3.0]), points=64, generator=seeded())
+    exact = dl.exact(torch.zeros(1), torch.tensor([3.0]), dl.Choice(), points=64, generator=seeded())
     values = [exact.probabilities, exact.loss, exact.to_scores, exact.to_scale]
     assert [value.value.item() for value in values] == [1, 3, 0, 0]
     assert [value.error.item() for value in values] == [0] * 4
@@ -304,7 +343,7 @@ def test_scale_0_is_the_best_structure_with_no_gradient_and_draws_nothing(row):
     mu, cost = problem(row)
     generator = seeded()
     state = generator.get_state()
-    exact = dl.exact(row.structure, mu, cost, 0, generator=generator)
+    exact = dl.exact(mu, cost, row.structure, 0, generator=generator)
     assert torch.equal(generator.get_state(), state)
     y = row.structure.solve(mu)
     assert exact.loss.value.item() == pytest.approx((cost * y).sum().item())
@@ -324,28 +363,29 @@ class Uniform(dl.Noise):
 CHOICE, THREE = dl.Choice(), torch.zeros(3)
 REFUSED = {
     "scores have shape (2, 3): 1 axes before the entries of Choice(); exact values are those of one instance": (
-        lambda: dl.exact(CHOICE, torch.zeros(2, 3), THREE)
+        lambda: dl.exact(torch.zeros(2, 3), THREE, CHOICE)
     ),
-    "scores hold 1 NaN or infinite entries of 3": lambda: dl.exact(CHOICE, torch.tensor([0, 1, math.nan]), THREE),
-    "scores are torch.int64, expected a floating-point dtype": lambda: dl.exact(CHOICE, THREE.long(), THREE),
-    "cost has shape (2,), which does not broadcast to the scores' (3,)": lambda: dl.exact(CHOICE, THREE, THREE[:2]),
-    "scale runs from -1.0 to -1.0; expected finite numbers >= 0": lambda: dl.exact(CHOICE, THREE, THREE, -1),
-    "scale runs from nan to nan": lambda: dl.exact(CHOICE, THREE, THREE, math.nan),
-    "points is 1000, expected a power of 2": lambda: dl.exact(CHOICE, THREE, THREE, points=1000),
-    "points is 1, expected a power of 2": lambda: dl.exact(CHOICE, THREE, THREE, points=1),
-    "points is -4, expected a power of 2": lambda: dl.exact(CHOICE, THREE, THREE, points=-4),
+    "scores hold 1 NaN or infinite entries of 3": lambda: dl.exact(torch.tensor([0, 1, math.nan]), THREE, CHOICE),
+    "scores are torch.int64, expected a floating-point dtype": lambda: dl.exact(THREE.long(), THREE, CHOICE),
+    "cost has shape (2,), which does not broadcast to the scores' (3,)": lambda: dl.exact(THREE, THREE[:2], CHOICE),
+    "scale runs from -1.0 to -1.0; expected finite numbers >= 0": lambda: dl.exact(THREE, THREE, CHOICE, -1),
+    "scale runs from nan to nan": lambda: dl.exact(THREE, THREE, CHOICE, math.nan),
+    "points is 1000, expected a power of 2": lambda: dl.exact(THREE, THREE, CHOICE, points=1000),
+    "points is 1, expected a power of 2": lambda: dl.exact(THREE, THREE, CHOICE, points=1),
+    "points is -4, expected a power of 2": lambda: dl.exact(THREE, THREE, CHOICE, points=-4),
     "Subset(k=8) over (16,) has 12,870 structures, more than the 5,040 that are enumerated; take a": (
-        lambda: dl.exact(dl.Subset(8), torch.zeros(16), torch.zeros(16))
+        lambda: dl.exact(torch.zeros(16), torch.zeros(16), dl.Subset(8))
     ),
     "this custom structure cannot be enumerated: pass structures= to dl.custom": (
-        lambda: dl.exact(dl.custom(lambda scores: scores > 0), THREE, THREE)
+        lambda: dl.exact(THREE, THREE, dl.custom(lambda scores: scores > 0))
     ),
     "Uniform has no _standard_quantile, which exact values need": lambda: dl.exact(
-        CHOICE, THREE, THREE, noise=Uniform()
+        THREE, THREE, CHOICE, noise=Uniform()
     ),
-    "cannot take k = 4 of n = 3": lambda: dl.exact(dl.Subset(4), THREE, THREE),
+    "cannot take k = 4 of n = 3": lambda: dl.exact(THREE, THREE, dl.Subset(4)),
+    "cost returned shape () for 3 structures; expected one each": lambda: dl.exact(THREE, torch.sum, CHOICE),
     "without a perfect matching": (
-        lambda: dl.exact(dl.Matching(torch.ones(2, 2, dtype=torch.bool)), torch.zeros(2, 2), torch.zeros(2, 2))
+        lambda: dl.exact(torch.zeros(2, 2), torch.zeros(2, 2), dl.Matching(torch.ones(2, 2, dtype=torch.bool)))
     ),
 }
 
@@ -359,12 +399,12 @@ def test_bad_input_is_refused(message):
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 def test_a_cost_that_is_no_number_is_refused(bad):
     with pytest.raises(ValueError, match="cost"):
-        dl.exact(CHOICE, THREE, torch.tensor([0.0, 1.0, bad]), points=64)
+        dl.exact(THREE, torch.tensor([0.0, 1.0, bad]), CHOICE, points=64)
 
 
 def test_the_limit_that_is_named_is_the_limit():
     with pytest.raises(ValueError, match="3,628,800 structures, more than the 5,040"):
-        dl.exact(dl.Matching(), torch.zeros(10, 10), torch.zeros(10, 10))
+        dl.exact(torch.zeros(10, 10), torch.zeros(10, 10), dl.Matching())
 
 
 def total_variation(exact: Exact, other: Tensor) -> tuple[float, float]:
@@ -382,7 +422,7 @@ def gibbs(row: Row, scores: Tensor, sigma: float) -> Tensor:
 def test_figure_1_low_dimensional_noise_is_not_gibbs(instance, sigma):
     structure, scores, cost = distribution.draw_instance(instance.structure, instance.size, instance.k, instance.seed)
     row = Row(instance.structure, structure, scores.shape)
-    exact = dl.exact(structure, scores, cost, sigma, generator=seeded())
+    exact = dl.exact(scores, cost, structure, sigma, generator=seeded())
     away, error = total_variation(exact, gibbs(row, scores, sigma))
     assert away > 10 * error
     assert away > 0.01
@@ -400,8 +440,8 @@ def test_figure_1_a_choice_is_gibbs(row):
 @every_structure
 def test_figure_1_a_small_sigma_is_a_point_mass(row):
     mu, cost = problem(row)
-    exact = dl.exact(row.structure, mu, cost, 1e-4, points=64, generator=seeded())
-    still = dl.exact(row.structure, mu, cost, 0.0)
+    exact = dl.exact(mu, cost, row.structure, 1e-4, points=64, generator=seeded())
+    still = dl.exact(mu, cost, row.structure, 0.0)
     assert torch.equal(exact.probabilities.value, still.probabilities.value)
     assert gradient(exact).mean.abs().max() < 1e-9
 
@@ -410,7 +450,7 @@ def test_figure_1_a_small_sigma_is_a_point_mass(row):
 def test_figure_1_a_large_sigma_is_uniform(row):
     """For structures that permuting the entries maps onto each other."""
     mu, cost = problem(row)
-    exact = dl.exact(row.structure, mu, cost, 1e6, points=1 << 12, generator=seeded())
+    exact = dl.exact(mu, cost, row.structure, 1e6, points=1 << 12, generator=seeded())
     away, error = total_variation(exact, torch.full((len(row.every),), 1 / len(row.every), dtype=torch.float64))
     # Shifting the noise by mu / sigma changes no probability by more than sum |mu| / (e sigma).
     assert away < 5 * error + mu.abs().sum().item() / 1e6

@@ -5,7 +5,7 @@ import pickle
 
 import pytest
 import torch
-from tables import positive_allowed, direct_loss
+from tables import direct_loss, positive_allowed
 from torch.func import grad, vmap
 
 import directloss as dl

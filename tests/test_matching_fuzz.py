@@ -24,13 +24,36 @@ def sorting_scores(rng, shape):
     return rng.random((*shape[:-1], 1)) * np.arange(1, shape[-1] + 1)
 
 
+def low_rank(rng, shape):
+    return rng.standard_normal((*shape[:-1], 3)) @ rng.standard_normal((shape[0], 3, shape[2]))
+
+
+def toeplitz(rng, shape):
+    """Constant along diagonals."""
+    values = rng.standard_normal((shape[0], shape[1] + shape[2] - 1))
+    return values[:, np.arange(shape[1])[:, None] - np.arange(shape[2]) + shape[2] - 1]
+
+
+def near_duplicates(rng, shape):
+    return rng.random((shape[0], 1, shape[2])) + 1e-9 * rng.random(shape)
+
+
 # Kinds whose values are small integers are solved exactly, so their objectives must agree to the last bit.
-INTEGER = {"ties", "constant", "binary"}
+INTEGER = {"ties", "constant", "binary", "row of ones", "digits"}
 KINDS = {
     "normal": lambda rng, shape: rng.standard_normal(shape),
     "ties": lambda rng, shape: rng.integers(-2, 3, shape).astype(float),
     "binary": lambda rng, shape: (rng.random(shape) < rng.random()).astype(float),
     "constant": lambda rng, shape: np.full(shape, float(rng.integers(-3, 4))),
+    "row of ones": lambda rng, shape: np.broadcast_to(np.arange(shape[1])[:, None] == shape[1] // 2, shape).astype(
+        float
+    ),
+    "digits": lambda rng, shape: rng.integers(0, 10, shape).astype(float),
+    "near 2^53": lambda rng, shape: 2.0**53 - rng.integers(0, 10, shape),
+    "rows scaled": lambda rng, shape: rng.random(shape) * 10.0 ** rng.integers(-10, 11, (*shape[:-1], 1)),
+    "low rank": low_rank,
+    "toeplitz": toeplitz,
+    "near duplicates": near_duplicates,
     "huge": lambda rng, shape: 1e30 * rng.standard_normal(shape),
     "tiny": lambda rng, shape: 1e-30 * rng.standard_normal(shape),
     "mixed magnitudes": lambda rng, shape: rng.standard_normal(shape) * 10.0 ** rng.integers(-12, 13, shape),
@@ -131,3 +154,19 @@ def test_matchings_are_as_good_as_scipys():
 
     compare()
     assert solved >= INSTANCES
+
+
+@pytest.mark.parametrize("n", [48, 65, 130])
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_large_matchings_are_as_good_as_scipys(kind, n):
+    rng = np.random.default_rng(n)
+    scores, cost = (torch.from_numpy(KINDS[name](rng, (3, n, n))) for name in (kind, "ties"))
+    for step, y in zip((0.0, 1.0, -4.0), dl.Matching().solve_along(scores, cost, (0.0, 1.0, -4.0)), strict=True):
+        theta = (scores + step * cost).numpy()
+        check(y, theta, reference(theta, None), None, 0.0 if kind in INTEGER else np.abs(theta).max((1, 2)))
+
+
+def test_integers_that_fill_a_float_are_solved_exactly():
+    last_digits = np.random.default_rng(0).integers(0, 10, (20, 60, 60))
+    y = dl.Matching().solve(torch.from_numpy(2.0**53 - last_digits)).numpy().astype(int)
+    assert ((y * -last_digits).sum((1, 2)) == reference(-last_digits, None)).all()

@@ -113,5 +113,5 @@ def test_scores_and_scale_train_together(generator):
         samples=5,
         generator=generator,
     )
-    loss.mean().backward()
+    loss.backward()
     assert all(parameter.grad.any() for net in (scorer, scaler) for parameter in net.parameters())

@@ -1,4 +1,4 @@
-"""``neuralsort`` against the formula over all pairs and a sort, ``gumbel_neuralsort`` against ``neuralsort``."""
+"""``neuralsort`` against the formula over all pairs and a sort, alone and of perturbed values."""
 
 import pytest
 import torch
@@ -15,6 +15,10 @@ def all_pairs(scores, temperature=1.0, k=None):
     distances = (scores.unsqueeze(-1) - scores.unsqueeze(-2)).abs().sum(-1)
     rows = [(n + 1 - 2 * i) * scores - distances for i in range(1, n + 1)][:k]
     return (torch.stack(rows, -2) / temperature).softmax(-1)
+
+
+def gumbel_neuralsort(scores, temperature=1.0, k=None, noise_factor=1.0, **options):
+    return dl.neuralsort(dl.perturb(scores, noise_factor, **options), temperature, k)
 
 
 def draw(*shape, seed=0, dtype=torch.float64):
@@ -110,7 +114,13 @@ def test_entries_move_with_their_scores():
 @pytest.mark.parametrize("offset", [2.0**20, -(2.0**23)])
 def test_a_large_common_offset_changes_nothing_in_float32(offset):
     scores = draw(5, 40, dtype=torch.float32).mul(8).round()  # whole numbers, which the offset does not round
-    for function in (dl.neuralsort, seeded):
+    # So must the noise be, for the sum not to be rounded before it is sorted.
+    noise = dl.Gumbel().sample((2, 5, 40), generator=torch.Generator().manual_seed(0)).round()
+
+    def perturbed(scores, temperature):
+        return gumbel_neuralsort(scores, temperature, noise=noise)
+
+    for function in (dl.neuralsort, perturbed):
         shifted = value_and_gradient(function, scores + offset, temperature=16.0)
         assert all(map(torch.equal, shifted, value_and_gradient(function, scores, temperature=16.0)))
 
@@ -153,11 +163,11 @@ def test_an_empty_batch_is_fine():
     relaxed.sum().backward()
     assert relaxed.shape == (0, 2, 3)
     assert scores.grad.shape == (0, 3)
-    assert dl.gumbel_neuralsort(scores, samples=2).shape == (2, 0, 3, 3)
+    assert gumbel_neuralsort(scores, samples=2).shape == (2, 0, 3, 3)
 
 
 def seeded(scores, seed=0, **options):
-    return dl.gumbel_neuralsort(scores, generator=torch.Generator().manual_seed(seed), **options)
+    return gumbel_neuralsort(scores, generator=torch.Generator().manual_seed(seed), **options)
 
 
 def test_gumbel_neuralsort_is_neuralsort_of_scores_plus_noise(generator):
@@ -167,7 +177,7 @@ def test_gumbel_neuralsort_is_neuralsort_of_scores_plus_noise(generator):
     relaxed = seeded(scores, samples=5, noise_factor=0.3, **options)
     assert relaxed.shape == (5, 2, 3, 2, 4)
     torch.testing.assert_close(relaxed, all_pairs(scores + 0.3 * drawn, **options))
-    assert torch.equal(relaxed, dl.gumbel_neuralsort(scores, noise_factor=0.3, noise=drawn, **options))
+    assert torch.equal(relaxed, gumbel_neuralsort(scores, noise_factor=0.3, noise=drawn, **options))
     repeated = seeded(scores, samples=5, noise_factor=0, **options)
     assert torch.equal(repeated, dl.neuralsort(scores, **options).expand_as(repeated))
 
@@ -201,13 +211,12 @@ def test_every_option_changes_something(change):
     assert not torch.equal(seeded(draw(3)), seeded(draw(3), **change))
 
 
-@pytest.mark.parametrize("function", [dl.neuralsort, dl.gumbel_neuralsort])
+@pytest.mark.parametrize("function", [dl.neuralsort, gumbel_neuralsort])
 @pytest.mark.parametrize(
     ("scores", "options", "error", "message"),
     [
-        ([1.0], {}, TypeError, "got list, expected a torch.Tensor"),
+        ([1.0], {}, TypeError, "got (list|float), expected a torch.Tensor"),
         (torch.arange(3), {}, TypeError, r"torch.int64, expected a floating-point dtype: call .float\(\)"),
-        (torch.tensor(1.0), {}, ValueError, r"shape \(\), but Subset needs at least 1 axes"),
         (torch.zeros(2, 0), {}, ValueError, "n = 0 entries"),
         (torch.tensor([0.0, NAN]), {}, ValueError, "NaN or infinite entries in torch.float32; give finite scores"),
         (torch.tensor([0.0, INF]), {}, ValueError, "NaN or infinite entries in torch.float32; give finite scores"),
@@ -225,6 +234,11 @@ def test_bad_input_is_refused(function, scores, options, error, message):
         function(scores, **options)
 
 
+def test_one_number_is_no_values_to_sort():
+    with pytest.raises(ValueError, match=r"shape \(\), but Subset needs at least 1 axes"):
+        dl.neuralsort(torch.tensor(1.0))
+
+
 def test_the_largest_scores_that_are_taken_give_finite_results():
     largest = torch.finfo(torch.float32).max / (3 * 4)
     assert torch.isfinite(dl.neuralsort(0.99 * largest * torch.tensor([-1.0, 0.0, 0.0, 1.0]))).all()
@@ -234,4 +248,4 @@ def test_the_largest_scores_that_are_taken_give_finite_results():
 
 def test_samples_are_at_least_one():
     with pytest.raises(ValueError, match="samples is 0, expected at least 1"):
-        dl.gumbel_neuralsort(torch.zeros(3), samples=0)
+        gumbel_neuralsort(torch.zeros(3), samples=0)

@@ -31,9 +31,21 @@ def forms(seed=0):
 every_form = pytest.mark.parametrize("form", ["ones", "values", "dense"])
 # Shapes that broadcast to (samples, batch, *ENTRIES): axes missing or of size 1, of the batch and of the entries.
 SHAPES = [
-    (5, 3, 3, 2, 4), (5, 1, 3, 2, 4), (1, 3, 3, 2, 4), (3, 3, 2, 4), (1, 3, 2, 4), (3, 2, 4), (2, 4), (4,), (), (1, 2, 1), (3, 1, 1, 1),
-    (3, 1, 4), (3, 3, 1, 1), (5, 1, 1, 2, 1),
-]  # fmt: skip
+    (5, 3, 3, 2, 4),
+    (5, 1, 3, 2, 4),
+    (1, 3, 3, 2, 4),
+    (3, 3, 2, 4),
+    (1, 3, 2, 4),
+    (3, 2, 4),
+    (2, 4),
+    (4,),
+    (),
+    (1, 2, 1),
+    (3, 1, 1, 1),
+    (3, 1, 4),
+    (3, 3, 1, 1),
+    (5, 1, 1, 2, 1),
+]
 
 
 @every_form

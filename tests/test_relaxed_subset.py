@@ -26,7 +26,12 @@ def draw(*shape, seed=0, dtype=torch.float64):
 
 
 def without_noise(scores, k, temperature=1.0):
-    return dl.relaxed_subset(scores, k, temperature, noise_factor=0).squeeze(0)
+    return dl.relaxed_subset(scores, dl.Subset(k), temperature)
+
+
+def sampled(scores, k, temperature=1.0, noise_factor=1.0, **options):
+    """RelaxSubSample: of perturbed scores."""
+    return dl.relaxed_subset(dl.perturb(scores, noise_factor, **options), dl.Subset(k), temperature)
 
 
 def value_and_gradient(function, scores, k, **options):
@@ -68,7 +73,7 @@ def test_gaps_beyond_every_exponential_keep_values_and_gradients_finite():
 def test_gradients_pass_gradcheck(n, k):
     noise = draw(2, 3, n, seed=1)
     scores = draw(3, n).requires_grad_()
-    assert gradcheck(lambda scores: dl.relaxed_subset(scores, k, 0.7, noise=noise), scores)
+    assert gradcheck(lambda scores: sampled(scores, k, 0.7, noise=noise), scores)
 
 
 @pytest.mark.parametrize("k", [1, 3, 8])
@@ -112,7 +117,10 @@ def test_entries_move_with_their_scores():
 @pytest.mark.parametrize("offset", [2.0**20, -(2.0**23)])
 def test_a_large_common_offset_changes_nothing_in_float32(offset):
     scores = draw(5, 9, dtype=torch.float32).mul(8).round()  # whole numbers, which the offset does not round
-    assert torch.equal(seeded(scores + offset, k=4), seeded(scores, k=4))
+    # So must the noise be, for the sum not to be rounded before it is relaxed.
+    noise = dl.Gumbel().sample((2, 5, 9), generator=torch.Generator().manual_seed(0)).round()
+    assert torch.equal(sampled(scores + offset, 4, noise=noise), sampled(scores, 4, noise=noise))
+    assert torch.equal(without_noise(scores + offset, 4), without_noise(scores, 4))
 
 
 def test_batch_axes_and_strides_change_nothing():
@@ -127,7 +135,7 @@ def test_batch_axes_and_strides_change_nothing():
 
 def test_an_empty_batch_is_fine():
     scores = torch.zeros(0, 3, requires_grad=True)
-    relaxed = dl.relaxed_subset(scores, 2, samples=4)
+    relaxed = sampled(scores, 2, samples=4)
     relaxed.sum().backward()
     assert relaxed.shape == (4, 0, 3)
     assert scores.grad.shape == (0, 3)
@@ -143,8 +151,32 @@ def test_half_precision_differs_by_its_rounding(dtype):
         torch.testing.assert_close(ours.double(), theirs, rtol=0, atol=10 * torch.finfo(dtype).eps)
 
 
+def test_forbidden_entries_get_nothing_and_the_rest_is_relaxed_without_them():
+    scores, mask = draw(2, 3, 6), torch.tensor([True, False, True, True, False, True])
+
+    def masked(scores, k):
+        return dl.relaxed_subset(scores, dl.Subset(k, mask=mask), 0.7)
+
+    relaxed, gradient = value_and_gradient(masked, scores, 2)
+    assert (relaxed[..., ~mask] == 0).all()
+    assert (gradient[..., ~mask] == 0).all()
+    torch.testing.assert_close(relaxed[..., mask], recursion(scores[..., mask], 2, 0.7))
+    towards = draw(2, 3, 6, seed=9)[..., mask]
+    leaf = scores[..., mask].requires_grad_()
+    recursion(leaf, 2, 0.7).backward(towards)
+    torch.testing.assert_close(gradient[..., mask], leaf.grad)
+
+
+def test_structures_that_it_does_not_relax_are_named():
+    for wrong in (dl.Choice(), dl.Matching(), dl.Bits()):
+        with pytest.raises(TypeError, match=r"relaxed_subset does not relax .*; it takes Subset"):
+            dl.relaxed_subset(torch.zeros(3, 3), wrong)
+    with pytest.raises(TypeError, match="one k for all instances"):
+        dl.relaxed_subset(torch.zeros(2, 3), dl.Subset(torch.tensor([1, 2])))
+
+
 def seeded(scores, seed=0, **options):
-    return dl.relaxed_subset(scores, generator=torch.Generator().manual_seed(seed), **{"k": 2, **options})
+    return sampled(scores, generator=torch.Generator().manual_seed(seed), **{"k": 2, **options})
 
 
 def test_noise_is_added_to_the_scores(generator):
@@ -152,7 +184,7 @@ def test_noise_is_added_to_the_scores(generator):
     drawn = dl.Gumbel().sample((5, *scores.shape), generator=generator, dtype=torch.float64)
     relaxed = seeded(scores, temperature=0.4, samples=5, noise_factor=0.3)
     torch.testing.assert_close(relaxed, recursion(scores + 0.3 * drawn, 2, 0.4))
-    assert torch.equal(relaxed, dl.relaxed_subset(scores, 2, 0.4, noise_factor=0.3, noise=drawn))
+    assert torch.equal(relaxed, sampled(scores, 2, 0.4, noise_factor=0.3, noise=drawn))
 
 
 def test_the_mean_at_temperature_zero_is_that_of_sampling_without_replacement():
@@ -187,13 +219,12 @@ def test_every_option_changes_something(change):
 @pytest.mark.parametrize(
     ("scores", "options", "error", "message"),
     [
-        ([1.0, 2.0], {}, TypeError, "got list, expected a torch.Tensor"),
+        ([1.0, 2.0], {}, TypeError, "got (list|float), expected a torch.Tensor"),
         (torch.arange(3), {}, TypeError, r"torch.int64, expected a floating-point dtype: call .float\(\)"),
-        (torch.tensor(1.0), {}, ValueError, r"shape \(\), but Subset needs at least 1 axes"),
         (torch.zeros(2, 0), {}, ValueError, "cannot take k = 2 of n = 0 entries"),
         (torch.tensor([0.0, NAN]), {}, ValueError, "NaN or infinite entries in torch.float32; give finite scores"),
         (torch.tensor([0.0, INF]), {}, ValueError, "NaN or infinite entries in torch.float32; give finite scores"),
-        (torch.ones(3), {"temperature": 1e-41}, ValueError, "a higher temperature or a wider dtype"),
+        (torch.tensor([0.0, 1.0]), {"temperature": 1e-41}, ValueError, "a higher temperature or a wider dtype"),
         (torch.zeros(3), {"temperature": 0}, ValueError, "temperature is 0, expected a positive number"),
         (torch.zeros(3), {"temperature": -1.0}, ValueError, "temperature is -1.0, expected a positive number"),
         (torch.zeros(3), {"temperature": NAN}, ValueError, "temperature is nan, expected a positive number"),
@@ -204,5 +235,12 @@ def test_every_option_changes_something(change):
     ],
 )
 def test_bad_input_is_refused(scores, options, error, message):
-    with pytest.raises(error, match=message):
-        dl.relaxed_subset(scores, **{"k": 2, **options})
+    functions = (sampled,) if "samples" in options else (sampled, without_noise)
+    for function in functions:
+        with pytest.raises(error, match=message):
+            function(scores, **{"k": 2, **options})
+
+
+def test_one_number_has_no_subsets():
+    with pytest.raises(ValueError, match=r"shape \(\), but Subset needs at least 1 axes"):
+        without_noise(torch.tensor(1.0), 1)

@@ -14,6 +14,7 @@ import directloss as dl
 from directloss.experiments import sorting, sorting_stack
 
 STEP = 1.001  # the search ends when epsilon is known up to this factor
+SUBSET = next(row for row in STRUCTURES if row.name == "subset")
 both_rules = pytest.mark.parametrize("sides", ["one", "both"])
 
 
@@ -146,7 +147,7 @@ def test_batch_axes_are_one_batch(row, sides):
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
 def test_narrow_scores_give_the_suggestion_of_the_same_numbers_in_double(dtype):
-    row = STRUCTURES[1]
+    row = SUBSET
     scores, cost = (tensor.to(dtype) for tensor in problem(row))
     wide = dl.suggest_epsilon(scores.double(), cost.double(), row.structure)
     assert 1 / STEP**3 < dl.suggest_epsilon(scores, cost, row.structure) / wide < STEP**3
@@ -158,6 +159,75 @@ def test_scores_in_training_are_left_alone():
     assert isinstance(dl.suggest_epsilon(scores, torch.tensor([0.0, 0.5, 1.0]), dl.Choice()), float)
     assert torch.equal(scores, before)
     assert scores.grad is None
+
+
+# What it costs
+
+
+class Counted(dl.Structure):
+    """A structure that counts how often each instance is solved."""
+
+    def __init__(self, structure: dl.Structure):
+        self.structure, self.entry_dims, self.solves = structure, structure.entry_dims, 0
+
+    def _check_entries(self, entries):
+        self.structure._check_entries(entries)
+
+    def _maximize(self, parts):
+        return self.structure._maximize(parts)
+
+    def _maximize_along(self, parts, cost, steps):
+        self.solves += len(steps)
+        return self.structure._maximize_along(parts, cost, steps)
+
+
+@named("choice", "subset", "matching-4x4", "custom-reals")
+@both_rules
+@pytest.mark.parametrize("share", [0.02, 0.5, 0.98])
+def test_a_budget_is_never_exceeded_and_what_was_spent_is_said(row, sides, share):
+    scores, cost = problem(row, batch=16)
+    for budget in (6, 7, 8, 9, 11, 16, 23, 40, 1000):
+        for factor in (1e-12, 1.0, 1e12):  # where the search first has to go out, or down
+            counted = Counted(row.structure)
+            found = dl.suggest_epsilon(factor * scores, cost, counted, sides=sides, share=share, budget=budget)
+            assert found.solves == counted.solves <= budget
+            assert math.isfinite(found)
+            assert (found < 0) == (sides == "one")
+
+
+@every_structure
+@both_rules
+def test_a_suggestion_says_how_far_it_moves_the_loss(row, sides):
+    scores, cost = problem(row, batch=16)
+    for budget in (6, 9, 16, None):
+        found = dl.suggest_epsilon(scores, cost, row.structure, sides=sides, budget=budget)
+        assert isinstance(found, float)
+        assert found.share == pytest.approx(moved(row, scores, cost, found, sides), abs=1e-9)
+    assert found.share >= 0.5 - 1e-9
+    assert found.solves < 80
+
+
+@named("subset", "matching-4x4")
+@both_rules
+def test_a_large_budget_is_none(row, sides):
+    free = dl.suggest_epsilon(*problem(row), row.structure, sides=sides)
+    assert dl.suggest_epsilon(*problem(row), row.structure, sides=sides, budget=free.solves) == free
+    assert dl.suggest_epsilon(*problem(row), row.structure, sides=sides, budget=10_000).solves == free.solves
+    smaller = dl.suggest_epsilon(*problem(row), row.structure, sides=sides, budget=free.solves - 2)
+    assert free.solves - 4 <= smaller.solves < free.solves
+
+
+@named("subset", "matching-4x4", "custom-reals")
+@both_rules
+def test_more_budget_brackets_the_same_epsilon_closer(row, sides):
+    free = dl.suggest_epsilon(*problem(row), row.structure, sides=sides)
+    away = [
+        abs(math.log(dl.suggest_epsilon(*problem(row), row.structure, sides=sides, budget=budget) / free))
+        for budget in (12, 20, 28, 36)
+    ]
+    # From above: what is returned is always the end that has reached the share.
+    assert away == sorted(away, reverse=True)
+    assert away[-1] < 0.1
 
 
 # Noise
@@ -178,7 +248,7 @@ def test_noise_is_added_with_its_scale(row):
 
 @pytest.mark.parametrize("noise", [dl.Normal(), dl.Logistic(), dl.Gumbel(variance=100.0)], ids=str)
 def test_the_noise_that_is_given_is_drawn(noise):
-    row = STRUCTURES[1]
+    row = SUBSET
     scores, cost = problem(row)
     drawn = noise.sample((1, *scores.shape), generator=seeded(), dtype=scores.dtype)
     expected = dl.suggest_epsilon(scores, cost, row.structure, scale=1.0, noise=drawn)
@@ -186,7 +256,7 @@ def test_the_noise_that_is_given_is_drawn(noise):
 
 
 def test_randomness_comes_from_the_generator_alone():
-    row = STRUCTURES[1]
+    row = SUBSET
     torch.manual_seed(1)
     state = torch.get_rng_state()
     first, again, other = (
@@ -198,7 +268,7 @@ def test_randomness_comes_from_the_generator_alone():
 
 def test_without_a_scale_nothing_is_drawn():
     """As for the losses: docs/decisions/3."""
-    row, generator = STRUCTURES[1], seeded()
+    row, generator = SUBSET, seeded()
     state = generator.get_state()
     dl.suggest_epsilon(*problem(row), row.structure, generator=generator)
     assert torch.equal(generator.get_state(), state)
@@ -240,6 +310,7 @@ REFUSED = {
     "scale runs from -1.0 to -1.0; expected finite numbers >= 0": (
         lambda: dl.suggest_epsilon(*PAIR, dl.Choice(), scale=-1.0)
     ),
+    "budget is 5, expected at least 6 solves": lambda: dl.suggest_epsilon(*PAIR, dl.Choice(), budget=5),
     "cannot take k = 3 of n = 2": lambda: dl.suggest_epsilon(*PAIR, dl.Subset(3)),
 }
 
@@ -322,7 +393,7 @@ def fit(net: torch.nn.Module, optimizer: torch.optim.Optimizer, epsilon: float, 
     generator = seeded(1)
     for _ in range(epochs):
         for batch in torch.randperm(TRAINING, generator=generator).split(CANDIDATES + QUERIES)[:-1]:
-            loss = dl.direct_loss(*neighbours(net, batch), dl.Subset(NEIGHBOURS), epsilon=epsilon, sides=sides).mean()
+            loss = dl.direct_loss(*neighbours(net, batch), dl.Subset(NEIGHBOURS), epsilon=epsilon, sides=sides)
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()

@@ -2,12 +2,14 @@
 
 import multiprocessing
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 
 import directloss as dl
+from directloss import threads
 
 
 def problem():
@@ -15,16 +17,16 @@ def problem():
     return torch.randn(400, 16, 16, generator=generator), torch.randn(16, 16, generator=generator)
 
 
-def solve(threads):
-    dl.set_num_threads(threads)
+def solve(count):
+    dl.set_num_threads(count)
     scores, cost = problem()
     return dl.Matching().solve_along(scores, cost, (0.0, 1.0, -1.0))
 
 
 def test_results_do_not_depend_on_the_thread_count():
     alone = solve(1)
-    for threads in (2, 3, 7, None):
-        assert torch.equal(solve(threads), alone)
+    for count in (2, 3, 7, None):
+        assert torch.equal(solve(count), alone)
 
 
 def test_the_count_is_remembered_and_none_follows_torch():
@@ -85,3 +87,22 @@ def test_a_forked_worker_solves_too():
     assert not alive, "the forked solve hangs"
     assert process.exitcode == 0
     assert results.get()
+
+
+def test_long_work_on_one_thread_leaves_the_main_thread_waiting():
+    dl.set_num_threads(1)
+    at_once = threads.split(lambda first, last: threading.get_ident(), 5, least=1)
+    assert at_once == [threading.get_ident()]
+    elsewhere = threads.split(lambda first, last: threading.get_ident(), 5, least=1, long=True)
+    assert len(elsewhere) == 1
+    assert elsewhere != at_once
+
+
+def test_what_fails_in_a_part_reaches_the_caller():
+    dl.set_num_threads(2)
+
+    def work(first, last):
+        raise OverflowError(f"{first}")
+
+    with pytest.raises(OverflowError, match="0"):
+        threads.split(work, 8, least=1)

@@ -1,10 +1,11 @@
 """A griffe extension: docstrings as they are written here, read as Markdown."""
 
+import ast
 import re
 from collections.abc import Iterator
 from typing import Any
 
-from griffe import Class, Extension, Object
+from griffe import Alias, Class, Extension, Module, Object
 
 COMMENT = re.compile(r"\s\s# (.*)$")
 # Doctests and code, which stay as they are, or the star of *E, but not of *emphasis*.
@@ -12,7 +13,15 @@ PART = re.compile(r"^(?P<indent> *)>>> (?:.+(?:\n|$))+|``.+?``|`[^`\n]+`|\*(?=\w
 
 
 class Docstrings(Extension):
-    """Doctests become code, a star before a name a star, and a comment behind a field the field's description."""
+    """Doctests become code, a star before a name a star, and a comment behind a field the field's description.
+
+    The public names are those of the package's table, which imports them when they are first used.
+    """
+
+    def on_package(self, *, pkg: Module, **_: Any) -> None:
+        table = ast.literal_eval(str(pkg.members["_PUBLIC"].value))
+        for name, module in table.items():
+            pkg.set_member(name, Alias(name, f"{pkg.name}.{module}.{name}", parent=pkg))
 
     def on_object(self, *, obj: Object, **_: Any) -> None:
         if not obj.docstring:

@@ -12,9 +12,20 @@ __version__ = "0.1.0"
 # `directloss --help` does not wait for torch.
 _PUBLIC = {
     # structures: finite sets with an exact maximiser
+    "Arborescence": "structures.arborescence",
     "Bits": "structures.bits",
+    "Chain": "structures.chain",
     "Choice": "structures.choice",
+    "Finite": "structures.finite",
+    "GridPath": "structures.gridpath",
+    "Interleaving": "structures.interleaving",
+    "Knapsack": "structures.knapsack",
     "Matching": "structures.matching",
+    "Path": "structures.path",
+    "Pool": "structures.pool",
+    "Program": "structures.program",
+    "Ranking": "structures.ranking",
+    "SpanningTree": "structures.spanning_tree",
     "Structure": "structures.base",
     "Subset": "structures.subset",
     "custom": "structures.custom",

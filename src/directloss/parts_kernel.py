@@ -1,9 +1,9 @@
 """The difference of two sets of ones on the CPU, in one pass instead of six small tensor operations."""
 
-from numba import njit
+from directloss.compiling import kernel
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def add_difference(ahead, behind, out):
     """Add one at the positions ``ahead`` (S, B, K) and subtract one at those ``behind``: ``out`` (B, E)."""
     samples, instances, count = ahead.shape

@@ -113,7 +113,7 @@ def fit_scale(scale: Scale, scores: Tensor, batch: Sequence[int]) -> Tensor:
             f"scale broadcasts as {tuple(factor.shape)}, which does not fit scores of shape {tuple(scores.shape)}; "
             f"expected one number, one for each instance {tuple(batch)}, or one for each entry"
         )
-    return factor.reshape(*[1] * (scores.dim() - factor.dim()), *factor.shape)
+    return factor.reshape((*[1] * (scores.dim() - factor.dim()), *factor.shape))
 
 
 def check_scale(scale: Scale) -> None:

@@ -196,11 +196,13 @@ def _default_epsilons(scores: Scores, cost: Cost, structure: Structure, scale: f
     parts = as_parts(scores)
     every = enumerate_small(parts, structure)[0]
     if isinstance(cost, Tensor):
-        losses = every.inner(fit_cost(cost, parts[0]).double())
+        linear = fit_cost(cost, parts[0]).double().expand_as(parts[0])
+        losses, size = every.inner(linear), linear.abs().sum()  # losses may cancel, but their rounding does not
     else:
         losses = cost(every.dense(parts[0].dtype)).detach().double()
+        size = losses.abs().max()
     spread = (losses.max() - losses.min()).item()
-    if spread <= 1e-6 * losses.abs().max():
+    if spread <= 1e-6 * size:
         raise ValueError("every structure has the same loss under this cost: there is no gradient to audit")
     return [sign * step * (scale or 1.0) / spread for sign in (-1, 1) for step in STEPS]
 

@@ -17,6 +17,7 @@ from directloss import threads
 from directloss.layers.checks import check_scores, fitting, over_temperature
 from directloss.structures.base import Structure
 from directloss.structures.matching import Matching
+from directloss.transforms import inside_transform
 
 # Handing fewer exponentials than this to another thread costs more than it gains.
 _LEAST_WORK = 100_000
@@ -45,7 +46,8 @@ def sinkhorn(scores: Tensor, structure: Structure, temperature: float = 1.0, ite
     log_kernel = over_temperature(scores, temperature)
     if matching.forbidden is not None:
         return _sinkhorn_in_torch(log_kernel.masked_fill(matching.forbidden, -torch.inf), iterations)
-    if scores.device.type == "cpu" and scores.dtype in (torch.float32, torch.float64) and scores.numel():
+    in_kernel = scores.device.type == "cpu" and scores.dtype in (torch.float32, torch.float64) and scores.numel()
+    if in_kernel and not inside_transform():
         normalized: Tensor = _Sinkhorn.apply(log_kernel, iterations)
         return normalized
     return _sinkhorn_in_torch(log_kernel, iterations)

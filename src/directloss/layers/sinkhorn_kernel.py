@@ -3,8 +3,10 @@
 import math
 
 import numpy as np
-from numba import njit, types
+from numba import types
 from numba.extending import overload
+
+from directloss.compiling import kernel, part
 
 # A sum of exponentials below this is computed again relative to its largest term.
 _TINY = 1e-30
@@ -43,7 +45,7 @@ def _exp_of(x):
     return exp
 
 
-@njit(nogil=True, cache=True, fastmath=_FAST)
+@part(fastmath=_FAST)
 def _row_sum(row, v, shift):
     total = row[0] - row[0]  # a zero of its dtype: a literal would make the sum float64
     for j in range(row.shape[0]):
@@ -51,13 +53,13 @@ def _row_sum(row, v, shift):
     return total
 
 
-@njit(nogil=True, cache=True, fastmath=_FAST)
+@part(fastmath=_FAST)
 def _add_exp(total, row, v, shift):
     for j in range(row.shape[0]):
         total[j] += _exp(row[j] + v[j] + shift)
 
 
-@njit(nogil=True, cache=True, fastmath=_FAST)
+@part(fastmath=_FAST)
 def _log_sum(x, y):
     """logsumexp(x + y), for any magnitude."""
     top = (x + y).max()
@@ -67,7 +69,7 @@ def _log_sum(x, y):
     return top + math.log(total)
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def forward(a, p, u, v, first, last):
     """Iterate ``a`` (B, n, n); write the result to ``p`` and the potentials of every iteration to ``u``, ``v``."""
     n, iterations = a.shape[1], u.shape[1]
@@ -97,13 +99,13 @@ def forward(a, p, u, v, first, last):
     return 0
 
 
-@njit(nogil=True, cache=True, fastmath=_FAST)
+@part(fastmath=_FAST)
 def _write_exp(out, row, v, shift):
     for j in range(row.shape[0]):
         out[j] = _exp(row[j] + v[j] + shift)
 
 
-@njit(nogil=True, cache=True, fastmath=_FAST)
+@part(fastmath=_FAST)
 def _undo_columns(to_row, row, v, shift, to_v):
     """Take one row's part in v = -logsumexp_i(a + u) back; return the gradient of the row's u."""
     total = row[0] - row[0]  # a zero of its dtype: a literal would make the sum float64
@@ -114,7 +116,7 @@ def _undo_columns(to_row, row, v, shift, to_v):
     return -total
 
 
-@njit(nogil=True, cache=True, fastmath=_FAST)
+@part(fastmath=_FAST)
 def _undo_row(to_row, row, v, shift, to_u, to_v):
     """Take u = -logsumexp_j(a + v) of one row back; add to the gradient of v."""
     for j in range(row.shape[0]):
@@ -123,7 +125,7 @@ def _undo_row(to_row, row, v, shift, to_u, to_v):
         to_v[j] -= part
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def backward(a, u, v, to_a, first, last):
     """Turn ``to_a``, which holds grad * p, into the gradient of ``a`` in place."""
     n, iterations = a.shape[1], u.shape[1]

@@ -49,7 +49,7 @@ class AttachInTransform(torch.autograd.Function):
     """``Attach`` for ``torch.func``, which must see all that is solved for as tensors: (B...) and the vertices.
 
     Tensors: scale, with as many axes as the scores, and noise (S, B..., *E), or None; the cost; epsilon (B...), or
-    None; then the parts of the scores, and the data of the structure. Slower: autograd inspects the signature each time.
+    None; then the parts of the scores, and the data of the structure. Slower: autograd inspects signatures each time.
     """
 
     @staticmethod

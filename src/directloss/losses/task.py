@@ -117,7 +117,7 @@ def _certify(
     loss: Tensor,
     vertices: tuple[Vertices, ...],
 ) -> None:
-    """The free certificate: y_eps is as good as y for ``<theta, y> + eps loss(y)``, and y as y_eps for ``<theta, y>``."""
+    """The free certificate: y_eps beats y for ``<theta, y> + eps loss(y)``, and y beats y_eps for ``<theta, y>``."""
     plain = torch.stack([v.inner(part) for v, part in zip(vertices, theta, strict=True)]).sum(0)
     size = torch.stack([v.inner(part.abs()).abs() for v, part in zip(vertices, theta, strict=True)]).sum(0).amax(0)
     for index, step in enumerate(steps, start=1):

@@ -5,7 +5,8 @@ parts can be drawn by several threads, because each number depends only on its i
 """
 
 import numpy as np
-from numba import njit
+
+from directloss.compiling import kernel, part
 
 EULER_GAMMA = np.float32(0.5772156649015329)
 
@@ -34,13 +35,13 @@ _COEFFICIENTS = tuple(
 )
 
 
-@njit(nogil=True, cache=True, inline="always")
+@part()
 def _round(a, b, c, d, low_key, high_key):
     p, q = _MULTIPLIERS[0] * a, _MULTIPLIERS[1] * c
     return (q >> _WORD) ^ b ^ low_key, q & _LOW, (p >> _WORD) ^ d ^ high_key, p & _LOW
 
 
-@njit(nogil=True, cache=True, inline="always")
+@part()
 def _philox(index, keys):
     """Four words of 32 random bits for one counter. Written out: LLVM vectorises only innermost loops."""
     a, b, c, d = index & _LOW, index >> _WORD, np.uint64(0), np.uint64(0)
@@ -56,13 +57,13 @@ def _philox(index, keys):
     return _round(a, b, c, d, keys[18], keys[19])
 
 
-@njit(nogil=True, cache=True, inline="always")
+@part()
 def _open_interval(word):
     """32 random bits to (k + 1/2) / 2^23, exact in float32."""
     return (np.float32(np.int32(word >> np.uint64(9))) + np.float32(0.5)) * np.float32(2.0**-23)
 
 
-@njit(nogil=True, cache=True)
+@part()
 def _uniforms(one, two, three, four, first, keys):
     for index in range(one.shape[0]):
         a, b, c, d = _philox(np.uint64(first + index), keys)
@@ -72,7 +73,7 @@ def _uniforms(one, two, three, four, first, keys):
         four[index] = _open_interval(d)
 
 
-@njit(nogil=True, cache=True, inline="always")
+@part()
 def _log(x):
     """Natural logarithm of a positive normal float32, to about one unit in the last place."""
     bits = np.float32(x).view(np.int32)
@@ -95,19 +96,19 @@ def _log(x):
     return m + y + exponent * _LN2_HIGH
 
 
-@njit(nogil=True, cache=True, fastmath={"contract", "nsz"})
+@part(fastmath={"contract", "nsz"})
 def _to_gumbel(out):
     for index in range(out.shape[0]):
         out[index] = -_log(-_log(out[index])) - EULER_GAMMA
 
 
-@njit(nogil=True, cache=True, inline="always")
+@part()
 def _round_keys(key, step):
     low = ((key & _LOW) + np.uint64(step) * _KEY_STEPS[0]) & _LOW
     return low, ((key >> _WORD) + np.uint64(step) * _KEY_STEPS[1]) & _LOW
 
 
-@njit(nogil=True, cache=True)
+@kernel
 def gumbel(out, key, scale, first, last):
     """Zero-mean Gumbel draws times ``scale`` at the counters first..last, written to ``out`` (blocks, length).
 
@@ -140,7 +141,7 @@ def gumbel(out, key, scale, first, last):
     return 0
 
 
-@njit(nogil=True, cache=True)
+@part()
 def _write(part, scale, out, start, size):
     """Turn uniforms to Gumbel draws and write them at ``start`` of all ``out``, as far as it goes."""
     _to_gumbel(part)

@@ -83,8 +83,9 @@ class Structure(ABC):
         """
         given = self.expanded(as_parts(scores))
         vertices = self.vertices_along(given, None, (0.0,))
-        dense = tuple(v.select(0).dense(part.dtype) for v, part in zip(vertices, given, strict=True))
-        return dense if parts else dense[0]
+        if not parts:  # a factor's part may be much larger than the first
+            return vertices[0].select(0).dense(given[0].dtype)
+        return tuple(v.select(0).dense(part.dtype) for v, part in zip(vertices, given, strict=True))
 
     def solve_along(self, scores: Scores, cost: Tensor, steps: Sequence[float]) -> Tensor:
         """The maximisers of ``scores + t * cost`` for every t in ``steps``: (len(steps), ..., *E).
@@ -157,8 +158,10 @@ class Structure(ABC):
     def enumerate(self, scores: Scores, parts: bool = False) -> Tensor | tuple[Tensor, ...]:
         """Every structure of one small instance, scores (*E): (N, *E). With ``parts=True``, all parts of each."""
         given = as_parts(scores)
-        dense = tuple(v.dense(part.dtype) for v, part in zip(self.enumerated(given), given, strict=True))
-        return dense if parts else dense[0]
+        vertices = self.enumerated(given)
+        if not parts:
+            return vertices[0].dense(given[0].dtype)
+        return tuple(v.dense(part.dtype) for v, part in zip(vertices, given, strict=True))
 
     def enumerated(self, parts: tuple[Tensor, ...]) -> tuple[Vertices, ...]:
         """``enumerate`` in the compact form: ``Vertices`` (N, ...) for each part."""
@@ -174,10 +177,11 @@ class Structure(ABC):
         """The structures whose first part is ``target`` (..., *E), with all parts that the scores have."""
         parts = as_parts(scores)
         entries = self._part_entries(parts)
-        if not isinstance(target, Tensor) or not broadcasts(target.shape, parts[0].shape):
+        shape = (*self._batch(parts, entries), *entries[0])
+        if not isinstance(target, Tensor) or not broadcasts(target.shape, shape):
             got = f"shape {tuple(target.shape)}" if isinstance(target, Tensor) else type(target).__name__
-            raise ValueError(f"target: got {got}, expected a structure shaped like the scores {tuple(parts[0].shape)}")
-        return self._complete(target.detach().to(parts[0]).expand_as(parts[0]), entries)
+            raise ValueError(f"target: got {got}, expected a structure shaped like the scores {shape}")
+        return self._complete(target.detach().to(parts[0]).expand(shape), entries)
 
     def _complete(self, target: Tensor, entries: tuple[torch.Size, ...]) -> tuple[Vertices, ...]:
         return (Vertices.of_dense(target, self.entry_dims),)
@@ -251,7 +255,14 @@ class Structure(ABC):
         """The batch axes that the parts have together; the data must broadcast to them."""
         batch = parts[0].shape[: parts[0].dim() - self.entry_dims]
         for part, own in zip(parts[1:], entries[1:], strict=True):
-            batch = torch.broadcast_shapes(batch, part.shape[: max(0, part.dim() - len(own))])
+            axes = part.shape[: max(0, part.dim() - len(own))]
+            try:
+                batch = torch.broadcast_shapes(batch, axes)
+            except RuntimeError:
+                raise ValueError(
+                    f"a part of the scores has shape {tuple(part.shape)}, and so batch axes {tuple(axes)} before its "
+                    f"entries {tuple(own)}; they do not broadcast with {tuple(batch)}"
+                ) from None
         if self.data or self.tensors():
             self._check_data(batch)
         return batch
@@ -274,7 +285,9 @@ def _largest(tensor: Tensor, name: str) -> float:
     """The largest magnitude; raise ValueError unless all entries are finite."""
     if not tensor.numel():
         return 0.0
-    largest: float = torch.linalg.vector_norm(tensor, math.inf).item()
+    # Both are NaN if an entry is. A norm would do the same, but ten times slower.
+    low, high = (bound.item() for bound in torch.aminmax(tensor))
+    largest: float = max(-low, high)
     if not math.isfinite(largest):
         bad = int((~torch.isfinite(tensor)).sum())
         raise ValueError(

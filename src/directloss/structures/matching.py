@@ -11,11 +11,14 @@ from torch import Tensor
 
 from directloss import threads
 from directloss.parts import Vertices
+from directloss.structures.arrays import instances, place, repeating
 from directloss.structures.base import MOST_STRUCTURES, Structure, check_mask
 from directloss.structures.choice import check_mask_entries
 
 # Below this much work (instances x n^2) handing a part to another thread costs more than it gains.
 _LEAST_WORK = 50_000
+# Beyond this much (steps x instances x n^3, a bound) a solve may last long enough for somebody to press Ctrl-C.
+_LONG_WORK = 5e8
 
 
 class Matching(Structure):
@@ -87,38 +90,26 @@ def _vertices(columns: Tensor, entries: torch.Size, turned: bool) -> Vertices:
 
 def _columns_along(scores: Tensor, cost: Tensor, mask: Tensor | None, steps: Sequence[float]) -> Tensor:
     """Each row's column, (len(steps), ..., n), for scores with no more rows than columns."""
-    from directloss.structures.assignment import assign
+    from directloss.structures.kernels.assignment import assign
 
     # Potentials of a large step would drown the scores of a small one in rounding, so small steps come first.
     order = sorted(range(len(steps)), key=lambda step: abs(steps[step]))
-    batch = _numpy(scores).reshape(-1, *scores.shape[-2:])
-    price = _periodic(cost, scores.shape)
+    batch = instances(scores, 2)
+    price = repeating(cost, scores.shape[:-2], scores.shape[-2:])
     forbidden = np.empty((0, 0, 0), np.bool_)
     if mask is not None:
-        forbidden = _periodic(mask, scores.shape)
+        forbidden = repeating(mask, scores.shape[:-2], scores.shape[-2:])
     columns = np.empty((len(steps), *batch.shape[:2]), np.int64)
+    stop = np.zeros(1, np.int64)
     at = np.asarray([steps[step] for step in order], np.float64)
 
     def work(first: int, last: int) -> int:
-        return int(assign(batch, price, forbidden, at, columns, first, last))
+        return int(assign(batch, price, forbidden, at, columns, first, last, stop))
 
-    infeasible = max(threads.split(work, len(batch), least=_LEAST_WORK // batch[0].size))
+    long = len(steps) * batch.size * batch.shape[1] > _LONG_WORK
+    infeasible = max(threads.split(work, len(batch), least=_LEAST_WORK // batch[0].size, stop=stop, long=long))
     if infeasible >= 0:
-        where = np.unravel_index(infeasible, scores.shape[:-2]) if scores.dim() > 2 else ()
-        raise ValueError(
-            f"the mask leaves instance {tuple(int(i) for i in where)} without a perfect matching; "
-            "allow more pairs there"
-        )
+        where = place(infeasible, scores.shape[:-2])
+        raise ValueError(f"the mask leaves instance {where} without a perfect matching; allow more pairs there")
     columns = columns[np.argsort(order)]
     return torch.from_numpy(columns).reshape(len(steps), *scores.shape[:-1]).to(scores.device)
-
-
-def _numpy(tensor: Tensor) -> np.ndarray:
-    return tensor.detach().cpu().contiguous().numpy()
-
-
-def _periodic(tensor: Tensor, shape: torch.Size) -> np.ndarray:
-    """``tensor`` without the leading axes along which it only repeats: (period, n, m), not copied for every sample."""
-    while tensor.dim() > 2 and tensor.shape[0] == 1:
-        tensor = tensor[0]
-    return _numpy(tensor.expand(shape[len(shape) - tensor.dim() :])).reshape(-1, *shape[-2:])

@@ -1,7 +1,7 @@
 """Exact linear assignment for batches: the numba kernel behind :class:`Matching`.
 
 The method is the shortest augmenting path of Jonker and Volgenant in its Dijkstra form, in float64, minimising
-``c = -(scores + step * cost)``. Three facts make it fast:
+``c = -(scores + step * cost)``. Four facts make it fast:
 
 * Any column potentials ``v`` are dual feasible with ``u_i = min_j (c_ij - v_j)``, so a solve may start from whatever
   potentials are at hand and stays exact: only rows whose pair is not tight have to be augmented. Along the steps of
@@ -11,9 +11,14 @@ The method is the shortest augmenting path of Jonker and Volgenant in its Dijkst
   them first leaves few rows to augment (``_monotone_rows``).
 * The inner loop, a row's relaxation with its argmin, is written as vector instructions (``_relaxation``), because
   LLVM does not vectorise a floating-point argmin.
+* Among columns that are equally near a free one ends the search. The vectors do not look for it, because that would
+  make every scan slower; a search that stalls does (``_free_as_near``), which is enough where scores tie.
 
 Rows are never more than columns here; columns are padded to a multiple of the vector width with infinite costs.
 Forbidden entries are infinite costs as well.
+
+The file is long because a kernel and its parts must share one (see ``compiling``). Plain loops stand where numpy has a
+function (fill, copy, argsort), because numba compiles those for seconds.
 """
 
 from collections.abc import Callable
@@ -21,14 +26,21 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
+
+from directloss.compiling import kernel, part
 
 LANES = 4
 # A column's code is its index, plus TAKEN when a row holds it: the smallest code among ties is a free column.
 TAKEN = 1 << 40
 NONE = 1 << 41
+# After so many scans in a row at one distance a search looks for a free column there. Without ties it seldom comes to
+# that; once it has helped, ties are common, and it is done at each scan.
+PATIENCE = 4
+# Where the row potentials of a first reduction come from, in the order of trying.
+PLAIN, SMOOTH, EXACT, ROW_MINIMA, ALL_TRIED = range(5)
 
 _F64, _I64, _I32 = ir.DoubleType(), ir.IntType(64), ir.IntType(32)
 _FLOATS, _INTS = ir.VectorType(_F64, LANES), ir.VectorType(_I64, LANES)
@@ -110,40 +122,38 @@ _scan_first = _relaxation(compare=False, argmin=True)
 _scan_next = _relaxation(compare=True, argmin=True)
 _lower = _relaxation(compare=True, argmin=False)
 
-# Inlined, because passing an array to a compiled function costs two atomic operations, more than a small row's scan.
-_inline = njit(nogil=True, cache=True, inline="always")
-_compile = njit(nogil=True, cache=True)
 
-
-@_inline
-def _load(c, width, scores, cost, instance, step):
+@part()
+def _load(c, scores, cost, instance, step):
     """Write the costs of one instance; padding columns stay infinite."""
     n, m = scores.shape[1:]
     period = instance % cost.shape[0]
     for i in range(n):
         for j in range(m):
-            c[i * width + j] = -(np.float64(scores[instance, i, j]) + step * np.float64(cost[period, i, j]))
+            c[i, j] = -(np.float64(scores[instance, i, j]) + step * np.float64(cost[period, i, j]))
 
 
-@_inline
-def _forbid(c, width, forbidden, instance):
+@part()
+def _forbid(c, forbidden, instance):
     n, m = forbidden.shape[1:]
     period = instance % forbidden.shape[0]
     for i in range(n):
         for j in range(m):
             if forbidden[period, i, j]:
-                c[i * width + j] = np.inf
+                c[i, j] = np.inf
 
 
-@_inline
+@part()
 def _reduce_columns(c, u, v, zero, holder, column_of, m):
     """Set v_j = min_i (c_ij - u_i), give rows columns they attain (tight pairs), and count the rows left without."""
-    n = u.shape[0]
-    v[:] = np.inf
+    n, width = c.shape
+    for j in range(width):
+        v[j] = np.inf
     for i in range(n):
         _lower(c, zero, v, holder, holder, -u[i], i)
-    v[m:] = 0.0
-    column_of[:] = -1
+        column_of[i] = -1
+    for j in range(m, width):
+        v[j] = 0.0
     free = n
     for j in range(m - 1, -1, -1):
         if column_of[holder[j]] < 0:
@@ -152,153 +162,160 @@ def _reduce_columns(c, u, v, zero, holder, column_of, m):
     return free
 
 
-@_compile
-def _center(x):
-    total = 0.0
-    for k in range(x.shape[0]):
-        total += x[k]
-    for k in range(x.shape[0]):
-        x[k] -= total / x.shape[0]
-
-
-@_compile
+@part()
 def _normalize(x):
-    """Subtract the mean and scale to a largest magnitude of one, so that products cannot overflow."""
-    _center(x)
+    """Subtract the mean and scale to a largest magnitude of one, so that products cannot overflow; return that."""
+    mean = 0.0
+    for k in range(x.shape[0]):
+        mean += x[k] / x.shape[0]
     top = 0.0
     for k in range(x.shape[0]):
+        x[k] -= mean
         top = max(top, abs(x[k]))
-    for k in range(x.shape[0]):
-        x[k] /= top if top > 0.0 else 1.0
+    if top > 0.0:
+        for k in range(x.shape[0]):
+            x[k] /= top
+    return top
 
 
-@njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})
-def _dot_and_sum(x, y):
-    dot, total = 0.0, 0.0
-    for k in range(x.shape[0]):
-        dot += x[k] * y[k]
-        total += x[k]
-    return dot, total
+@part(fastmath={"reassoc", "contract"})
+def _rank_one(c, fit):
+    """Fit ``c_ij = row_i + column_j + a_i b_j`` by one round of the power method; ``fit`` holds the four."""
+    n = fit.shape[1]
+    row, column, a, b = fit[0], fit[1], fit[2], fit[3]
+    for j in range(n):
+        b[j] = c[0, j] - c[n - 1, j]
+    for last in (False, True):
+        _normalize(b)
+        mean = 0.0
+        for i in range(n):
+            dot, total = 0.0, 0.0
+            for j in range(n):
+                dot += c[i, j] * b[j]
+                total += c[i, j]
+            a[i] = dot
+            row[i] = total / n
+            mean += row[i] / n
+        size = _normalize(a)
+        if last:
+            norm = 0.0
+            for j in range(n):
+                norm += b[j] * b[j]
+            for j in range(n):
+                b[j] *= size / norm if norm > 0.0 else 0.0
+                row[j] -= mean
+        else:
+            for j in range(n):
+                b[j] = column[j] = 0.0
+            part = 1.0 / n
+            for i in range(n):
+                for j in range(n):
+                    b[j] += a[i] * c[i, j]
+                    column[j] += part * c[i, j]
 
 
-@_compile
-def _add_both(weighted, plain, weight, x):
-    for k in range(x.shape[0]):
-        weighted[k] += weight * x[k]
-        plain[k] += x[k]
+@part()
+def _sort(fit, order):
+    """Write the indices that sort a and b of the fit (Shell's method: numba's argsort takes a second to compile)."""
+    n = order.shape[1]
+    for which in range(2):
+        for k in range(n):
+            order[which, k] = k
+        gap = 1
+        while gap < n // 3:
+            gap = 3 * gap + 1
+        while gap > 0:
+            for k in range(gap, n):
+                index = order[which, k]
+                at = k
+                while at >= gap and fit[2 + which, order[which, at - gap]] > fit[2 + which, index]:
+                    order[which, at] = order[which, at - gap]
+                    at -= gap
+                order[which, at] = index
+            gap //= 3
 
 
-@_compile
-def _project_rows(c, width, b, a, mean):
-    """a_i = <c_i, b>, and the mean of each row."""
-    m = b.shape[0]
-    for i in range(a.shape[0]):
-        a[i], total = _dot_and_sum(c[i * width : i * width + m], b)
-        mean[i] = total / m
-
-
-@_compile
-def _project_columns(c, width, a, b, mean):
-    """b_j = <c_.j, a>, and the mean of each column."""
-    n, m = a.shape[0], b.shape[0]
-    b[:] = 0.0
-    mean[:] = 0.0
-    for i in range(n):
-        _add_both(b, mean, a[i], c[i * width : i * width + m])
-    mean /= n
-
-
-@_compile
-def _rank_one(c, n, m):
-    """Fit ``c_ij = row_i + column_j + a_i b_j`` by one round of the power method."""
-    width = c.shape[0] // n
-    row, column, a, b = np.empty(n), np.empty(m), np.empty(n), np.empty(m)
-    for j in range(m):
-        b[j] = c[j] - c[(n - 1) * width + j]
-    _normalize(b)
-    _project_rows(c, width, b, a, row)
-    _normalize(a)
-    _project_columns(c, width, a, b, column)
-    _normalize(b)
-    _project_rows(c, width, b, a, row)
-    norm = 0.0
-    for j in range(m):
-        norm += b[j] * b[j]
-    _center(a)
-    _center(row)
-    for i in range(n):
-        a[i] /= norm if norm > 0.0 else 1.0
-    return row, column, a, b
-
-
-@_compile
-def _monotone_rows(c, row, column, a, b, rows, columns, smooth, u):
-    """Row potentials that are optimal if matching rising ``a`` (``rows``) with falling ``b`` (``columns``) is.
+@part()
+def _monotone_rows(c, fit, order, smooth, u):
+    """Row potentials that are optimal if matching rows of rising a with columns of falling b is.
 
     Neighbours in that order bound each step of the column potentials from both sides; the middle is taken. ``smooth``
     reads the bounds from the rank-one fit (good under noise), otherwise from the matrix itself (good without).
     """
-    n = u.shape[0]
-    matrix = c.reshape(n, c.shape[0] // n)
+    n = order.shape[1]
     potential = 0.0
+    above = before = 0
     for q in range(n):
-        i, j = rows[q], columns[q]
+        i, j = order[0, q], order[1, n - 1 - q]
         if q > 0:
-            above, before = rows[q - 1], columns[q - 1]
             if smooth:
-                potential += column[j] - column[before] + 0.5 * (a[above] + a[i]) * (b[j] - b[before])
+                slope = 0.5 * (fit[2, above] + fit[2, i])
+                potential += fit[1, j] - fit[1, before] + slope * (fit[3, j] - fit[3, before])
             else:
-                potential += 0.5 * (matrix[above, j] - matrix[above, before] + matrix[i, j] - matrix[i, before])
-        u[i] = (row[i] + column[j] + a[i] * b[j] if smooth else matrix[i, j]) - potential
+                potential += 0.5 * (c[above, j] - c[above, before] + c[i, j] - c[i, before])
+        u[i] = (fit[0, i] + fit[1, j] + fit[2, i] * fit[3, j] if smooth else c[i, j]) - potential
+        above, before = i, j
 
 
-@_compile
-def _improve_start(c, v, column_of, free, u, trial_v, trial_column_of, zero, holder, m):
-    """Replace potentials and pairs by those of a better informed column reduction, if it leaves fewer rows free."""
-    n = u.shape[0]
-    row, column, a, b = _rank_one(c, n, m)
-    rows, columns = np.argsort(a), np.argsort(-b)
-    for smooth in (True, False):
-        _monotone_rows(c, row, column, a, b, rows, columns, smooth, u)
-        left = _reduce_columns(c, u, trial_v, zero, holder, trial_column_of, m)
-        if left < free:
-            free = left
-            v[:] = trial_v
-            column_of[:] = trial_column_of
-        if free <= 0.1 * n or n < 48:  # a second try costs a small matrix more than it gains
-            break
-    return free
+@part()
+def _row_minima(c, v, column_of, key, pred, code, u, count):
+    """Set u_i = min_j (c_ij - v_j) for about ``count`` rows; say whether most free ones of them attain it twice."""
+    balance = 0
+    for i in range(0, c.shape[0], c.shape[0] // count):
+        u[i] = key[_scan_first(c, v, key, pred, code, 0.0, i) % TAKEN]
+        times = 0
+        for j in range(key.shape[0]):
+            times += key[j] == u[i]
+        if column_of[i] < 0:
+            balance += 1 if times > 1 else -1
+    return balance > 0
 
 
-@_inline
+@part()
 def _keep_tight(c, v, column_of, key, pred, code):
     """Drop the pairs that the potentials no longer support; count the rows that lose theirs."""
-    n, width = column_of.shape[0], v.shape[0]
     free = 0
-    for i in range(n):
+    for i in range(c.shape[0]):
         best = _scan_first(c, v, key, pred, code, 0.0, i) % TAKEN
         j = column_of[i]
-        if c[i * width + j] - v[j] > key[best]:
+        if c[i, j] - v[j] > key[best]:
             column_of[i] = -1
             free += 1
     return free
 
 
-@_inline
-def _augment(c, v, column_of, row_of, key, pred, code, open_v, scanned, distance):
+@part()
+def _free_as_near(found, key, code):
+    """The smallest code among the columns as near as the one found: a free column's, if one is among them."""
+    low = key[found - TAKEN]
+    for j in range(key.shape[0]):
+        if key[j] == low:
+            found = min(found, code[j])
+    return found
+
+
+@part()
+def _augment(c, v, column_of, row_of, key, pred, code, open_v, scanned, distance, stop):
     """Give every free row a column along a shortest augmenting path; False where a row can have none."""
-    n, width = column_of.shape[0], v.shape[0]
-    for start in range(n):
+    patience = PATIENCE
+    for start in range(c.shape[0]):
         if column_of[start] >= 0:
             continue
+        if stop[0] != 0:
+            return False
         found = _scan_first(c, v, key, pred, code, 0.0, start)
         if found >= TAKEN:
-            open_v[:] = v
-            count = 0
+            count, stalls, low = 0, 0, -np.inf
             while found >= TAKEN:
                 if found == NONE:
                     return False
                 j = found - TAKEN
+                stalls = stalls + 1 if key[j] == low else 0
+                if stalls >= patience:
+                    found = _free_as_near(found, key, code)
+                    patience = PATIENCE if found >= TAKEN else 0
+                    if found < TAKEN:
+                        break
                 low = key[j]
                 scanned[count] = j
                 distance[count] = low
@@ -307,10 +324,12 @@ def _augment(c, v, column_of, row_of, key, pred, code, open_v, scanned, distance
                 key[j] = np.inf
                 open_v[j] = -np.inf
                 i = row_of[j]
-                found = _scan_next(c, open_v, key, pred, code, low - (c[i * width + j] - v[j]), i)
+                found = _scan_next(c, open_v, key, pred, code, low - (c[i, j] - v[j]), i)
             low = key[found]
             for k in range(count):
-                v[scanned[k]] += distance[k] - low
+                j = scanned[k]
+                v[j] += distance[k] - low
+                open_v[j] = v[j]
         j = found
         code[j] = TAKEN + j
         while True:
@@ -324,50 +343,82 @@ def _augment(c, v, column_of, row_of, key, pred, code, open_v, scanned, distance
     return True
 
 
-@_compile
-def assign(scores, cost, forbidden, steps, columns, first, last):
+@kernel
+def assign(scores, cost, forbidden, steps, columns, first, last, stop):
     """Solve instances first..last of ``scores`` (B, n, m), n <= m, for every step; write each row's column.
 
     ``cost`` and ``forbidden`` repeat along the batch with their own length (nothing forbidden: length 0). Return the
-    index of an instance without a perfect matching, or -1.
+    index of an instance without a perfect matching, or -1. Once ``stop[0]`` is not zero, return soon, with no meaning.
     """
     n, m = scores.shape[1:]
     width = (m + LANES - 1) // LANES * LANES
     square, masked = n == m, forbidden.shape[0] > 0
-    c = np.full(n * width, np.inf)
-    v, trial_v, open_v, zero = np.zeros(width), np.zeros(width), np.zeros(width), np.zeros(width)
-    key, distance, u = np.empty(width), np.empty(width), np.empty(n)
-    code, pred, holder = np.full(width, NONE), np.zeros(width, np.int64), np.zeros(width, np.int64)
-    row_of, scanned = np.empty(width, np.int64), np.empty(width, np.int64)
-    column_of, trial_column_of = np.empty(n, np.int64), np.empty(n, np.int64)
+    c, floats, integers = np.empty((n, width)), np.empty((7, width)), np.empty((7, width), np.int64)
+    v, open_v, trial_v, zero, key, distance, u = (
+        floats[0], floats[1], floats[2], floats[3], floats[4], floats[5], floats[6],
+    )  # fmt: skip
+    code, pred, holder, row_of, scanned, column_of, trial_column_of = (
+        integers[0], integers[1], integers[2], integers[3], integers[4], integers[5], integers[6],
+    )  # fmt: skip
+    fit, order = np.empty((4, n)), np.empty((2, n), np.int64)
+    for i in range(n):
+        for j in range(m, width):
+            c[i, j] = np.inf
+    for j in range(width):
+        v[j] = open_v[j] = zero[j] = 0.0
+        code[j] = j if j < m else NONE
+        pred[j] = holder[j] = 0
     for instance in range(first, last):
+        best_start = PLAIN
         for s in range(steps.shape[0]):
-            _load(c, width, scores, cost, instance, steps[s])
+            _load(c, scores, cost, instance, steps[s])
             if masked:
-                _forbid(c, width, forbidden, instance)
+                _forbid(c, forbidden, instance)
             free = n
-            if s == 0:
-                monotone = False
+            start = best_start if best_start != EXACT else SMOOTH
             if not square:  # a column that stays free must keep a potential of zero: nothing to reduce or to keep
-                v[:] = 0.0
-                column_of[:] = -1
+                for j in range(m):
+                    v[j] = 0.0
+                for i in range(n):
+                    column_of[i] = -1
             else:
                 if s > 0:
                     free = _keep_tight(c, v, column_of, key, pred, code)
                 # A random matrix leaves n / e rows free; more than that is worth another start.
-                if free > 0.4 * n and not monotone:
-                    u[:] = 0.0
+                enough = 0.4 * n
+                while free > enough and start < ALL_TRIED and stop[0] == 0:
+                    if start == PLAIN:
+                        for i in range(n):
+                            u[i] = 0.0
+                    elif start == ROW_MINIMA:
+                        _row_minima(c, zero, column_of, key, pred, code, u, n)
+                    else:
+                        if start == SMOOTH:
+                            _rank_one(c, fit)
+                            _sort(fit, order)
+                        _monotone_rows(c, fit, order, start == SMOOTH, u)
                     left = _reduce_columns(c, u, trial_v, zero, holder, trial_column_of, m)
                     if left < free:
+                        best_start = start
                         free = left
-                        v[:] = trial_v
-                        column_of[:] = trial_column_of
-                if free > 0.4 * n and n >= 16 and not masked:
-                    left = _improve_start(c, v, column_of, free, u, trial_v, trial_column_of, zero, holder, m)
-                    monotone = left < free
-                    free = left
+                        for j in range(width):
+                            v[j] = trial_v[j]
+                        for i in range(n):
+                            column_of[i] = trial_column_of[i]
+                    if n < 16:  # the others cost a small matrix more than they gain
+                        break
+                    # Where rows have several tight columns each, potentials that break the ties only make it harder.
+                    if start == PLAIN and free > enough and _row_minima(c, v, column_of, key, pred, code, u, min(n, 8)):
+                        break
+                    start += 1
+                    if (masked and start < ROW_MINIMA) or (start == EXACT and n < 48):
+                        start = ROW_MINIMA
+                    enough = (0.1 if start == EXACT else 0.4) * n
+            if stop[0] != 0:  # perhaps before any start was made: there are no pairs to go on with
+                return -1
             for j in range(m):
                 code[j] = j
+                open_v[j] = v[j]
                 if v[j] == np.inf:
                     return instance
             for i in range(n):
@@ -375,8 +426,10 @@ def assign(scores, cost, forbidden, steps, columns, first, last):
                 if j >= 0:
                     row_of[j] = i
                     code[j] = TAKEN + j
-            if free > 0 and not _augment(c, v, column_of, row_of, key, pred, code, open_v, scanned, distance):
+            if free > 0 and not _augment(c, v, column_of, row_of, key, pred, code, open_v, scanned, distance, stop):
                 return instance
+            if stop[0] != 0:
+                return -1
             for i in range(n):
                 columns[s, instance, i] = column_of[i]
     return -1

@@ -1,0 +1,72 @@
+"""Seconds that numba compiles for after a fresh install, kernel by kernel, each time with an empty cache.
+
+    python benchmarks/compile.py [--repeat 3]
+
+A fresh process imports directloss and torch, then times the first call of each kernel less its second, by the wall
+and, in brackets, by the processor (the same on an idle machine); the first kernel also pays for numba's own start. The
+last line sums what the first block of the README needs: Gumbel noise and a matching of float32 scores.
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable
+
+from directloss.lab.provenance import code_version, machine
+
+CALLS = {
+    "Gumbel noise": "dl.Gumbel().sample((2, 3))",
+    "matching, float32": "dl.Matching().solve(torch.rand(2, 3, 3))",
+    "matching, float64 after it": "dl.Matching().solve(torch.rand(2, 3, 3, dtype=torch.float64))",
+    "Sinkhorn": "dl.sinkhorn(torch.rand(2, 3, 3).requires_grad_()).sum().backward()",
+}
+README = ("Gumbel noise", "matching, float32")
+
+PROGRAM = """
+import sys, time
+import torch, directloss as dl
+
+torch.zeros(3, requires_grad=True).sum().backward()
+for call in sys.argv[1:]:
+    times = []
+    for _ in range(2):
+        wall, processor = time.perf_counter(), time.process_time()
+        eval(call)
+        times.append((time.perf_counter() - wall, time.process_time() - processor))
+    print(times[0][0] - times[1][0], times[0][1] - times[1][1])
+"""
+
+
+def compile_times() -> dict[str, tuple[float, ...]]:
+    with tempfile.TemporaryDirectory() as cache:
+        done = subprocess.run(
+            [sys.executable, "-c", PROGRAM, *CALLS.values()],
+            env=os.environ | {"NUMBA_CACHE_DIR": cache},
+            stdout=subprocess.PIPE,
+            text=True,
+            check=True,
+        )
+    times = [tuple(map(float, line.split())) for line in done.stdout.splitlines()]
+    return dict(zip(CALLS, times, strict=True))
+
+
+def text(times: Iterable[tuple[float, ...]]) -> str:
+    wall, processor = map(sum, zip(*times, strict=True))
+    return f"{wall:6.2f} ({processor:.2f})"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repeat", type=int, default=3)
+    options = parser.parse_args()
+    print(f"commit {code_version()}, {machine()}; seconds, {options.repeat} runs")
+    runs = [compile_times() for _ in range(options.repeat)]
+    for name in CALLS:
+        print(f"{name:>30}", *(text([run[name]]) for run in runs))
+    print(f"{'first block of the README':>30}", *(text(run[name] for name in README) for run in runs))
+
+
+if __name__ == "__main__":
+    main()

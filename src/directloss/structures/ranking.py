@@ -1,0 +1,82 @@
+"""Which item gets which of n fixed values."""
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from directloss.parts import Vertices
+from directloss.structures.base import Structure
+
+
+class Ranking(Structure):
+    """Which of n items gets which of n fixed values: y_i is the value of item i. ``*E`` is (n,).
+
+    The largest score gets the largest value. With the discounts of DCG as values, y_i is the discount at the rank of
+    item i, and DCG is linear: the cost is minus the gain.
+
+    Args:
+        values: (n,), or (B..., n) with values for each instance; any finite numbers, in any order, also equal ones.
+
+    Example:
+        >>> import torch, directloss as dl
+        >>> discounts = 1 / torch.log2(torch.arange(2.0, 5.0))
+        >>> dl.Ranking(discounts).solve(torch.tensor([0.1, 0.9, 0.5]))
+        tensor([0.5000, 1.0000, 0.6309])
+    """
+
+    entry_dims = 1
+    data: ClassVar[Mapping[str, int]] = {"values": 1}
+    proven = True
+
+    def __init__(self, values: Tensor):
+        if not isinstance(values, Tensor):
+            raise TypeError(f"values is {type(values).__name__}, expected a torch.Tensor (torch.as_tensor makes one)")
+        if values.is_complex() or values.dtype == torch.bool:
+            raise TypeError(f"values are {values.dtype}, expected numbers")
+        if values.dim() < 1:
+            raise ValueError("values is one number, expected (n,), a value for each of n ranks")
+        values = values.detach() if values.is_floating_point() else values.to(torch.get_default_dtype())
+        # From the best rank to the worst: sorted once here, not at every call.
+        self.values = values.sort(-1, descending=True).values
+        self._validate_values()
+
+    def _validate(self) -> None:
+        wrong = ~torch.isfinite(self.values).all(-1)
+        if wrong.any():
+            raise ValueError(f"values of instance {tuple(wrong.nonzero()[0].tolist())} are not all finite")
+
+    def _check_entries(self, entries: torch.Size) -> None:
+        if entries != self.values.shape[-1:]:
+            raise ValueError(
+                f"scores have {entries[0]} items, but values are {self.values.shape[-1]}; give a value for each item "
+                "(0 for ranks that do not count)"
+            )
+
+    def _maximize(self, parts: tuple[Tensor, ...]) -> tuple[Vertices, ...]:
+        (scores,) = parts
+        # Stable, so that of tied items the first gets the larger value, whatever the batch.
+        order = scores.sort(dim=-1, descending=True, stable=True).indices
+        values = self.values.to(scores).expand_as(scores)
+        return (Vertices(scores.shape[-1:], None, torch.empty_like(scores).scatter_(-1, order, values)),)
+
+    def _enumerate(self, parts: tuple[Tensor, ...]) -> tuple[Vertices, ...]:
+        values = self.values.flatten().tolist()
+        every: list[list[float]] = [[]]
+        for _ in values:
+            every = [[*some, value] for some in every for value in _left(values, some)]
+        return (Vertices(parts[0].shape, None, torch.tensor(every).to(parts[0])),)
+
+    def _count(self, parts: tuple[Tensor, ...]) -> int:
+        repeated = Counter(self.values.flatten().tolist()).values()
+        return math.factorial(len(parts[0])) // math.prod(math.factorial(times) for times in repeated)
+
+
+def _left(values: list[float], used: list[float]) -> list[float]:
+    """The distinct values that remain when some are used, in the order of ``values``."""
+    remaining = Counter(values)
+    remaining.subtract(used)
+    return [value for value, times in remaining.items() if times > 0]

@@ -1,0 +1,48 @@
+"""Ctrl-C stops a long solve, its threads included, and the next solve works."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+# Low rank and large: many long searches, ten seconds of work and more.
+PROGRAM = """
+import sys, time, torch, directloss as dl
+threads, batch, n = map(int, sys.argv[1:])
+dl.set_num_threads(threads)
+small = torch.rand(1, 20, 20)
+before = dl.Matching().solve(small)  # compiled
+scores = torch.randn(batch, n, 4) @ torch.randn(4, n)
+print("ready", flush=True)
+try:
+    dl.Matching().solve(scores)
+except KeyboardInterrupt:
+    start = time.process_time()
+    time.sleep(1)
+    print("busy" if time.process_time() - start > 0.5 else "idle")
+    print("same" if torch.equal(dl.Matching().solve(small), before) else "different")
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no SIGINT for one process")
+@pytest.mark.parametrize(("threads", "batch", "n"), [(1, 1, 6000), (2, 20, 2000)])
+def test_ctrl_c_stops_a_long_solve(threads, batch, n):
+    process = subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, str(threads), str(batch), str(n)],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    time.sleep(1)
+    process.send_signal(signal.SIGINT)
+    try:
+        out, error = process.communicate(timeout=60)  # generous: the whole solve takes longer still
+    finally:
+        process.kill()
+    assert (process.returncode, out, error) == (0, "idle\nsame\n", "")

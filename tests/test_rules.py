@@ -1,0 +1,238 @@
+"""What every loss and every layer promises, over the whole tables."""
+
+import copy
+import functools
+import pickle
+
+import pytest
+import torch
+from tables import STRUCTURES, LayerRow, LossRow, every_layer, every_loss, every_structure
+from torch.func import vmap
+
+import directloss as dl
+
+FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
+
+
+def supervision(loss: LossRow, row, *batch, seed=1, dtype=torch.float64):
+    drawn = row.scores(*batch, seed=seed, dtype=dtype)
+    return drawn if loss.supervision == "cost" else row.structure.solve(drawn)
+
+
+def run(loss: LossRow, row, scores, given, structure=None, **options):
+    """The loss of each instance, and the gradient of their sum."""
+    leaf = scores.clone().requires_grad_()
+    if loss.random:
+        options.setdefault("generator", torch.Generator().manual_seed(0))
+    value = loss.call(leaf, given, structure or row.structure, reduction="none", **{**loss.options, **options})
+    value.sum().backward()
+    return value.detach(), leaf.grad
+
+
+def fitting(loss: LossRow, row) -> None:
+    if not loss.fits(row):
+        with pytest.raises(TypeError, match="takes"):
+            loss.call(row.scores(2), supervision(loss, row, 2), row.structure, **loss.options)
+        pytest.skip("a structure that this loss does not take, and says so")
+
+
+@every_loss
+@every_structure
+def test_a_loss_takes_any_batch_axes(loss, row):
+    fitting(loss, row)
+    scores, given = row.scores(2, 3), supervision(loss, row, 2, 3)
+    options = {}
+    if loss.random:
+        options["noise"] = row.scores(2, 2, 3, seed=5)
+    value, gradient = run(loss, row, scores, given, **options)
+    assert value.shape == (2, 3)
+    flat = {name: noise.flatten(1, 2) for name, noise in options.items()}
+    other = run(loss, row, scores.flatten(0, 1), given.flatten(0, 1), **flat)
+    torch.testing.assert_close((value.flatten(), gradient.flatten(0, 1)), other)
+    one = {name: noise[:, 1, 2] for name, noise in options.items()}
+    torch.testing.assert_close(run(loss, row, scores[1, 2], given[1, 2], **one), (value[1, 2], gradient[1, 2]))
+
+
+@every_loss
+@every_structure
+def test_an_empty_batch_has_no_loss(loss, row):
+    fitting(loss, row)
+    value, gradient = run(loss, row, row.scores(0), supervision(loss, row, 0))
+    assert value.shape == (0,)
+    assert gradient.shape == (0, *row.entries)
+
+
+@every_loss
+@every_structure
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_a_loss_keeps_the_dtype_of_its_scores(loss, row, dtype):
+    fitting(loss, row)
+    value, gradient = run(loss, row, row.scores(4, dtype=dtype), supervision(loss, row, 4, dtype=dtype))
+    assert value.dtype == gradient.dtype == dtype
+    assert torch.isfinite(value).all()
+
+
+@every_loss
+@every_structure
+def test_randomness_comes_only_from_the_generator(loss, row):
+    fitting(loss, row)
+    scores, given = row.scores(4), supervision(loss, row, 4)
+    state = torch.get_rng_state()
+    assert all(
+        torch.equal(*pair) for pair in zip(run(loss, row, scores, given), run(loss, row, scores, given), strict=True)
+    )
+    assert torch.equal(torch.get_rng_state(), state)
+    if loss.random:
+        other = run(loss, row, scores, given, generator=torch.Generator().manual_seed(1), samples=2)
+        assert row.structure.count(row.scores()) == 1 or not torch.equal(other[0], run(loss, row, scores, given)[0])
+
+
+@every_loss
+def test_every_option_changes_something(loss):
+    row = STRUCTURES[0]
+    scores, given = row.scores(30), supervision(loss, row, 30)
+    plain = torch.cat([part.flatten() for part in run(loss, row, scores, given)])
+    for option, value in loss.changes.items():
+        changed = torch.cat([part.flatten() for part in run(loss, row, scores, given, **{option: value})])
+        assert not torch.equal(plain, changed), option
+
+
+@every_loss
+@every_structure
+def test_vmap_of_a_loss_is_the_batched_call(loss, row):
+    fitting(loss, row)
+    scores, given, options = row.scores(4), supervision(loss, row, 4), {}
+    if loss.random:
+        noise = row.scores(2, seed=5)
+        options["noise"] = noise.unsqueeze(1).expand(2, *scores.shape)
+    value, gradient = run(loss, row, scores, given, **options)
+    if loss.random:
+        options["noise"] = noise
+    call = functools.partial(loss.call, structure=row.structure, **{**loss.options, **options})
+    torch.testing.assert_close(vmap(lambda s, g: call(s, g))(scores, given), value)
+    torch.testing.assert_close(vmap(torch.func.grad(lambda s, g: call(s, g)))(scores, given), gradient)
+
+
+@every_loss
+@every_structure
+def test_a_loss_refuses_bad_input_and_returns_its_structure_on_demand(loss, row):
+    fitting(loss, row)
+    scores, given = row.scores(3), supervision(loss, row, 3)
+    bad = scores.clone()
+    bad.view(-1)[1] = float("nan")
+    with pytest.raises(ValueError, match="NaN or infinite"):
+        loss.call(bad, given, row.structure, **loss.options)
+    with pytest.raises(TypeError, match="floating-point"):
+        loss.call(scores.long(), given, row.structure, **loss.options)
+    with pytest.raises(TypeError, match="expected a structure"):
+        loss.call(scores, given, "choice", **loss.options)
+    with pytest.raises(ValueError, match="reduction is 'most'"):
+        loss.call(scores, given, row.structure, reduction="most", **loss.options)
+    with pytest.raises(ValueError, match=r"shape|broadcast"):
+        loss.call(scores, torch.zeros(3, *row.entries[:-1], row.entries[-1] + 1), row.structure, **loss.options)
+    value, y = loss.call(scores, given, row.structure, return_structure=True, **loss.options)
+    assert value.shape == ()
+    assert y.shape[-len(scores.shape) :] == scores.shape
+
+
+@every_loss
+def test_losses_travel(loss):
+    call = functools.partial(loss.call, **loss.options)
+    for other in (pickle.loads(pickle.dumps(call)), copy.deepcopy(call)):
+        assert other.func is loss.call
+
+
+def draw(layer: LayerRow, *batch, seed=0, dtype=torch.float64):
+    return torch.randn(*batch, *layer.entries, generator=torch.Generator().manual_seed(seed)).to(dtype)
+
+
+def relax(layer: LayerRow, scores, **options):
+    arguments = (scores,) if layer.structure is None else (scores, layer.structure)
+    return layer.call(*arguments, **{**layer.options, **options})
+
+
+@every_layer
+def test_a_layer_takes_any_batch_axes(layer):
+    scores = draw(layer, 2, 3)
+    y = relax(layer, scores)
+    assert y.shape[:2] == (2, 3)
+    torch.testing.assert_close(relax(layer, scores.flatten(0, 1)), y.flatten(0, 1))
+    torch.testing.assert_close(relax(layer, scores[1, 2]), y[1, 2])
+
+
+@every_layer
+def test_a_layer_is_differentiable(layer):
+    assert torch.autograd.gradcheck(lambda scores: relax(layer, scores), draw(layer, 2).requires_grad_())
+
+
+@every_layer
+def test_an_empty_batch_gives_an_empty_result(layer):
+    scores = draw(layer, 0).requires_grad_()
+    y = relax(layer, scores)
+    assert len(y) == 0
+    y.sum().backward()
+    assert scores.grad.shape == scores.shape
+
+
+@every_layer
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_a_layer_keeps_the_dtype_of_its_scores(layer, dtype):
+    scores = draw(layer, 3, dtype=dtype).requires_grad_()
+    y = relax(layer, scores)
+    y.sum().backward()
+    assert y.dtype == scores.grad.dtype == dtype
+    assert torch.isfinite(y).all()
+
+
+@every_layer
+def test_every_option_of_a_layer_changes_something(layer):
+    plain = relax(layer, draw(layer, 5))
+    for option, value in layer.changes.items():
+        changed = relax(layer, draw(layer, 5), **{option: value})
+        assert plain.shape != changed.shape or not torch.equal(plain, changed), option
+
+
+@every_layer
+def test_vmap_of_a_layer_is_the_batched_call(layer):
+    scores = draw(layer, 4)
+    torch.testing.assert_close(vmap(lambda one: relax(layer, one))(scores), relax(layer, scores))
+
+
+@every_layer
+def test_a_layer_refuses_bad_input(layer):
+    bad = draw(layer, 3)
+    bad.view(-1)[1] = float("nan")
+    with pytest.raises(ValueError, match="NaN or infinite"):
+        relax(layer, bad)
+    with pytest.raises(TypeError, match="floating-point"):
+        relax(layer, draw(layer, 3).long())
+    with pytest.raises(TypeError, match=r"expected a torch.Tensor"):
+        relax(layer, draw(layer, 3).tolist())
+    if "temperature" in layer.changes:
+        with pytest.raises(ValueError, match="temperature is 0"):
+            relax(layer, draw(layer, 3), temperature=0)
+
+
+@every_layer
+def test_a_layer_names_the_structures_that_fit(layer):
+    if layer.structure is None:
+        return
+    kind = type(layer.structure).__name__
+    with pytest.raises(TypeError, match=f"does not relax .* it takes {kind}"):
+        layer.call(draw(layer, 3), layer.wrong)
+    with pytest.raises(TypeError, match=f"the class {kind}; write dl.{kind}"):
+        layer.call(draw(layer, 3), type(layer.structure))
+
+
+@every_layer
+def test_layers_travel(layer):
+    assert pickle.loads(pickle.dumps(layer.call)) is layer.call
+    assert copy.deepcopy(layer.call) is layer.call
+
+
+def test_perturbing_is_one_batch_axis_more_for_every_layer():
+    draws = torch.Generator().manual_seed(0)
+    square, row = (dl.perturb(torch.zeros(4, *entries), samples=2, generator=draws) for entries in ((3, 3), (5,)))
+    assert dl.sinkhorn(square, dl.Matching()).shape == (2, 4, 3, 3)
+    assert dl.neuralsort(row).shape == (2, 4, 5, 5)
+    assert dl.relaxed_subset(row, dl.Subset(2)).shape == (2, 4, 5)
