@@ -329,6 +329,7 @@ def test_distribution_writes_figure_1_once_and_reads_it_from_the_store(run, fold
 
 FILES = {
     "unknown.toml": "[sort]\nsizes = [3]\ncolour = 1\n",
+    "names.toml": '[data.fetch]\nnames = "digits"\n[results.delete]\nkey = "abcd"\n[results.export]\nformat = 1\n',
     "outside.toml": "sizes = [3]\n[sort]\nepochs = 3\n",
     "number.toml": "[sort]\nsizes = 3\n[knn]\nk = 3\n[report]\nstore = 3\n[results.list]\ncolour = 1\n",
     "types.toml": '[sort]\nepochs = "many"\n[knn]\nmethods = [true]\n[dynamics]\nseed = 1.5\n[audit]\njson = 1\n',
@@ -368,6 +369,9 @@ BAD = {
     "knn --config types.toml": "types.toml sets methods = [True]; expected a list",
     "dynamics --config types.toml": "types.toml sets seed = 1.5; expected a whole number",
     "audit --config types.toml": "types.toml sets json = 1; expected true or false",
+    "data fetch --config names.toml": "names.toml sets the unknown option names; see directloss data fetch --help",
+    "results delete abcd --config names.toml": "names.toml sets the unknown option key",
+    "results export --config names.toml": "names.toml sets format = 1; expected text",
     "distribution --config missing.toml": "cannot read missing.toml",
     "data list --config outside.toml": "outside.toml sets sizes outside a command's table; put it under [data]",
     "sort --methods mine:loss": "mine:loss: there is no module mine here; run where mine.py is, or install it",

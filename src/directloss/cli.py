@@ -51,13 +51,13 @@ def list_results(*, store: StorePath = STORE) -> None:
 def export(
     *,
     store: StorePath = STORE,
-    form: Annotated[str, Parameter(name="--format", help="csv or json.")] = "csv",
+    format: Annotated[str, Parameter(help="csv or json.")] = "csv",  # noqa: A002
     output: Annotated[Path | None, Parameter(help="File; standard output without it.")] = None,
 ) -> None:
     """Write every repetition with its configuration."""
     from directloss.lab.results import export
 
-    export(store, form, output)
+    export(store, format, output)
 
 
 @results.command

@@ -41,10 +41,12 @@ def configured(path: str, commands: Sequence[str]) -> Callable[[Callable[..., No
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
         signature = inspect.signature(function)
-        hints = {name: hint for name, hint in get_type_hints(function).items() if name != "return"}
-        for name, hint in get_type_hints(function, include_extras=True).items():
-            if list in getattr(hint, "__metadata__", ()):
-                hints[name] = str | list
+        plain_hints, whole_hints = get_type_hints(function), get_type_hints(function, include_extras=True)
+        hints = {
+            name: str | list if list in getattr(whole_hints[name], "__metadata__", ()) else plain_hints[name]
+            for name, parameter in signature.parameters.items()
+            if parameter.kind is parameter.KEYWORD_ONLY
+        }
 
         @wraps(function)
         def command(*values: Any, config: Path | None = None, **given: Any) -> None:
