@@ -5,7 +5,7 @@ export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 BIN := .venv/bin
 
-.PHONY: help demo test test-browser check docs format fuzz bench clean
+.PHONY: help demo quick test test-lowest test-browser torture wheel check docs format fuzz bench clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -15,7 +15,7 @@ INSTALL := $(BIN)/pip install --quiet --no-compile --editable
 
 .venv/core: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(INSTALL) .
+	$(INSTALL) '.[lab,sklearn]'
 	touch $@
 
 .venv/dev: .venv/core
@@ -41,6 +41,25 @@ demo: .venv/core  ## train something small and real, and show a table
 test: .venv/dev  ## the test suite, doctests included
 	$(BIN)/python -m pytest -n 2
 
+quick: .venv/dev  ## the daily loop: what proves most in under a minute
+	$(BIN)/python -m pytest -n 2 -m "not slow"
+
+torture: .venv/dev  ## kills, full disks, damaged files and lost workers, the long version
+	DIRECTLOSS_TORTURE=1 $(BIN)/python -m pytest tests/test_torture.py -s
+
+# The versions that pyproject.toml declares as the lowest, torch excepted, which the constraint pins.
+test-lowest:  ## the quick tier with the lowest versions declared
+	rm -rf .venv-lowest && $(PYTHON) -m venv .venv-lowest
+	$(PYTHON) tools/lowest.py > .venv-lowest/lowest.txt
+	.venv-lowest/bin/pip install --quiet --no-compile --editable '.[dev]' --constraint .venv-lowest/lowest.txt
+	.venv-lowest/bin/python -m pytest -m "not slow"
+
+wheel:  ## build the wheel, install it alone and run the README's first example
+	rm -rf dist .venv-wheel && $(PYTHON) -m venv .venv-wheel
+	.venv-wheel/bin/pip wheel --quiet --no-deps --wheel-dir dist .
+	.venv-wheel/bin/pip install --quiet --no-compile dist/*.whl
+	cd .venv-wheel && bin/python -I ../tools/readme.py ../README.md
+
 test-browser: .venv/browser  ## the report and its playground, in headless Chromium
 	@command -v chromium >/dev/null && command -v chromedriver >/dev/null || \
 		{ echo "no Chromium here: install Debian's chromium and chromium-driver" >&2; exit 1; }
@@ -65,5 +84,5 @@ bench: .venv/bench  ## solver speed against SciPy, lapx and Sinkhorn, side by si
 	$(BIN)/python benchmarks/matching.py
 
 clean:  ## forget the environment and caches
-	rm -rf .venv site .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-lowest .venv-wheel dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find src tests benchmarks -name __pycache__ -prune -exec rm -rf {} +

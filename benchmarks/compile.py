@@ -14,8 +14,7 @@ import sys
 import tempfile
 from collections.abc import Iterable
 
-from directloss.experiments.summary import machine
-from directloss.runs import code_version
+from directloss.lab.provenance import code_version, machine
 
 CALLS = {
     "Gumbel noise": "dl.Gumbel().sample((2, 3))",

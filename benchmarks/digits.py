@@ -21,8 +21,8 @@ from sklearn.pipeline import make_pipeline
 from threadpoolctl import threadpool_limits
 
 import directloss as dl
-from directloss.experiments.summary import machine, markdown
-from directloss.runs import code_version
+from directloss.lab.provenance import code_version, machine
+from directloss.lab.table import markdown
 
 
 def classifiers(seed: int) -> dict[str, ClassifierMixin]:

@@ -12,8 +12,8 @@ import argparse
 import torch
 
 import directloss as dl
-from directloss.experiments.summary import machine, markdown
-from directloss.runs import code_version
+from directloss.lab.provenance import code_version, machine
+from directloss.lab.table import markdown
 
 STEPS = (0, 5, 10, 20, 50)
 EPOCHS = 200

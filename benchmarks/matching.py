@@ -26,8 +26,9 @@ import torch
 from scipy.optimize import linear_sum_assignment
 
 import directloss as dl
-from directloss.experiments.summary import machine, markdown
-from directloss.runs import Store, code_version
+from directloss.lab.provenance import code_version, machine
+from directloss.lab.store import Key, Store
+from directloss.lab.table import markdown
 
 SIZES = (5, 10, 25, 40, 60, 100, 200, 500)
 KINDS = ("uniform", "easy", "sorting", "sorting+noise")
@@ -226,7 +227,7 @@ def main() -> None:
         if options.store:
             config = {"benchmark": "matching", "size": size, "commit": commit, "seed": size}
             config |= {"unrelated": options.unrelated, "spread": "best of several runs of each kind, one process"}
-            Store(options.store).add("speed", config, [(0, {"scipy_mean": mean, "scipy_least": min(ratios)})])
+            Store(options.store).add(Key("speed", config), [(0, {"scipy_mean": mean, "scipy_least": min(ratios)})])
         print(f"d={size}: over SciPy {mean:.1f} in the geometric mean, {min(ratios):.1f} at least", flush=True)
     copies = memory_copies()
     print(f"memory of a dense pair: {copies:.2f} copies of the batch")

@@ -19,10 +19,12 @@ import torch
 
 from directloss import data
 from directloss.experiments.images import Images
-from directloss.experiments.neighbors import RECIPES, Config, Training
-from directloss.experiments.parallel import Ranks
-from directloss.experiments.summary import machine, markdown
-from directloss.runs import Store, code_version
+from directloss.experiments.neighbor_training import Training
+from directloss.experiments.neighbors import EXPERIMENT, Config
+from directloss.experiments.ranks import Ranks
+from directloss.lab.provenance import code_version, machine
+from directloss.lab.store import Key, Store
+from directloss.lab.table import markdown
 
 METHODS = ("dsl", "direct0", "neuralsort", "neuralsort-stochastic", "relaxsubsample")
 
@@ -78,9 +80,9 @@ def main() -> None:
     print(facts)
     images = Images(data.load(options.data), 200 if options.data == "digits" else 5000)
     most = len(images.train) // 2
-    best = {name: RECIPES["best"](options.data, name, options.k, net, 0) for name in METHODS}
+    best = {name: EXPERIMENT.recipes["best"](options.data, name, options.k, net, 0) for name in METHODS}
     lines = []
-    for batch, make in RECIPES.items():
+    for batch, make in EXPERIMENT.recipes.items():
         recipe = make(options.data, "dsl", options.k, net, 0)
         candidates = min(recipe.candidates, most)
         sizes = {"candidates": candidates, "queries": recipe.queries}
@@ -96,7 +98,7 @@ def main() -> None:
             config |= {"k": options.k, "commit": code_version(), "seed": 0}
             config["spread"] = f"median of {options.steps} steps after an epoch, {options.threads} threads, one process"
             result = {"seconds_per_query": found}
-            Store(options.store).add("speed", config, [(0, result)])
+            Store(options.store).add(Key("speed", config), [(0, result)])
     text = markdown(["ms a query (over DSL's)", *METHODS], lines)
     if options.epochs:
         dsl = replace(best["dsl"], candidates=min(best["dsl"].candidates, most))

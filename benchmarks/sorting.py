@@ -19,9 +19,11 @@ from scipy.optimize import linear_sum_assignment
 from torch import nn
 
 import directloss as dl
-from directloss.experiments.sorting import Config, paper, train
-from directloss.experiments.summary import TABLE_2, machine, markdown
-from directloss.runs import Store, code_version
+from directloss.experiments.sorting import TABLE_2, Config, paper
+from directloss.experiments.sorting_stack import train
+from directloss.lab.provenance import code_version, machine
+from directloss.lab.store import Key, Store
+from directloss.lab.table import markdown
 
 
 def stacked_seconds(config: Config, epochs: int) -> float:
@@ -96,7 +98,7 @@ def main() -> None:
             config = {"benchmark": "sorting", "size": size, "commit": code_version(), "seed": 0}
             config["spread"] = f"mean of {options.epochs} epochs, {options.threads} threads, one process"
             result = {"ours_ms": 1e3 * ours, "plain_ms": 1e3 * plain, "sinkhorn_ms": 1e3 * sinkhorn}
-            Store(options.store).add("speed", config, [(0, result)])
+            Store(options.store).add(Key("speed", config), [(0, result)])
     if options.markdown:
         options.markdown.write_text(f"{facts}\n\n{markdown(header, lines)}")
 

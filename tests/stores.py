@@ -2,7 +2,7 @@
 
 import importlib.util
 import sys
-from dataclasses import asdict, replace
+from dataclasses import replace
 from itertools import cycle
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,8 +12,9 @@ import pytest
 import torch
 
 from directloss.cli import main
-from directloss.experiments import distribution, figures, sorting
-from directloss.runs import Store
+from directloss.experiments import distribution, sorting
+from directloss.lab import figures
+from directloss.lab.store import Store
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 # Of each cell: the recipe, method, size and seed, how many repetitions, and how many of them sort perfectly.
@@ -41,7 +42,7 @@ COMMANDS = (
 
 
 def made_up(config: sorting.Config, repetition: int, perfect: bool) -> dict[str, Any]:
-    """A result as ``sorting.train`` yields it: perfect, or with two neighbours swapped."""
+    """A result as the training yields it: perfect, or with two neighbours swapped."""
     pairs = config.size * (config.size - 1) / 2
     return {
         "perfect": perfect,
@@ -55,14 +56,14 @@ def made_up(config: sorting.Config, repetition: int, perfect: bool) -> dict[str,
     }
 
 
-def train_instantly(config: sorting.Config, repetitions: list[int], threads: int) -> list[tuple[int, dict[str, Any]]]:
-    """What stands in for ``sorting.train_group``."""
+def train_instantly(config: sorting.Config, repetitions: list[int], context: Any) -> list[tuple[int, dict[str, Any]]]:
+    """What stands in for ``sorting_stack.train``."""
     return [(repetition, made_up(config, repetition, True)) for repetition in repetitions]
 
 
 def add_sorting(store: Store, config: sorting.Config, repetitions: int, perfect: int) -> None:
     results = ((number, made_up(config, number, number < perfect)) for number in range(repetitions))
-    store.add("sorting", asdict(config), results)
+    store.add(sorting.EXPERIMENT.key(config), results)
 
 
 def run_benchmark(command: str, store: Path) -> None:
@@ -102,7 +103,7 @@ def fill(path: Path) -> None:
     """Put every experiment into a store, with some rows that a report must keep apart or leave out."""
     store = Store(path)
     for recipe, method, size, seed, repetitions, perfect in SORTED:
-        add_sorting(store, sorting.RECIPES[recipe](method, size, seed), repetitions, perfect)
+        add_sorting(store, sorting.EXPERIMENT.recipes[recipe](method, size, seed), repetitions, perfect)
     add_sorting(store, replace(sorting.paper("dsl", 5, 0), epsilon=-3.0, limit=300.0), 50, 0)
     store.close()
     for command in COMMANDS:

@@ -11,8 +11,12 @@ import time
 import distributed
 import pytest
 
+import directloss.judging.audit as judging_audit
 from directloss.cli import main
-from directloss.experiments import audit_command, distribution, dynamics, figures, sort_command
+from directloss.experiments import distribution, dynamics, sorting
+from directloss.judging import drawing
+from directloss.lab import figures
+from directloss.lab import run as lab_run
 
 KEYS = [
     "method",
@@ -103,7 +107,7 @@ def test_output_gets_the_rows_and_the_table(run, folder):
         rows = list(csv.DictReader(file))
     assert [(row["size"], row["repetition"]) for row in rows] == [("3", "0"), ("3", "1"), ("4", "0"), ("4", "1")]
     text = (folder / "out/deep/table.md").read_text()
-    assert "seed: 0" in text
+    assert "recipe best, seed 0" in text
     assert [line.split(" | ")[:3] for line in text.splitlines()[-2:]] == [
         ["| direct1", "3", "2"],
         ["| direct1", "4", "2"],
@@ -126,15 +130,16 @@ OVERRIDES = {"cost": "hamming", "samples": 7, "epsilon": 3.0, "epochs": 9, "fres
 
 @pytest.mark.parametrize(("name", "value"), OVERRIDES.items())
 def test_every_choice_reaches_every_cell(name, value):
-    cells = sort_command.read_cells(sort_command.read_options({name: value}, None))
+    cells = sorting.EXPERIMENT.cells(**{name: value})
     assert {getattr(cell, "max_epochs" if name == "epochs" else name) for cell in cells} == {value}
     assert len(cells) == 4 * 6
 
 
 def test_dynamics_draws_the_figure(run, folder):
     arguments = "dynamics --sizes 3,4 --methods direct1 --repetitions 2 --epochs 3 --output out"
-    assert "Wrote out/dynamics.csv" in run(*arguments.split())
-    assert sorted(path.name for path in (folder / "out").iterdir()) == ["dynamics.csv", "dynamics.png", "dynamics.svg"]
+    assert "tables: out" in run(*arguments.split())
+    names = ["dynamics.csv", "dynamics.png", "dynamics.svg", "rows.csv", "table.md"]
+    assert sorted(path.name for path in (folder / "out").iterdir()) == names
     assert len((folder / "out/dynamics.csv").read_text().splitlines()) == 1 + 2 * 2 * 3
 
 
@@ -143,10 +148,11 @@ def fail(*_, **__):
 
 
 def test_dynamics_are_kept_in_the_store(run, folder, monkeypatch):
-    assert "saved in mine" in run(*trace(store="mine", output="first"))
-    monkeypatch.setattr(dynamics, "train", fail)
+    assert "Rows: mine" in run(*trace(store="mine", output="first"))
+    monkeypatch.setattr(dynamics, "trace", fail)
     run(*trace(store="mine", output="second"))
-    assert contents(folder / "first") == contents(folder / "second")
+    for name in ("rows.csv", "dynamics.csv", "dynamics.svg", "dynamics.png"):
+        assert (folder / "first" / name).read_bytes() == (folder / "second" / name).read_bytes()
     rows = json.loads(run("results", "export", "--format", "json", "--store", "mine"))
     cells = [(row["experiment"], row["size"], row["epsilon"], len(row["curve"])) for row in rows]
     assert sorted(cells) == [("dynamics", size, epsilon, 3) for size in (3, 4) for epsilon in (-12.0, 12.0)]
@@ -157,33 +163,30 @@ TRACES = {"epochs": 4, "repetitions": 3, "seed": 1, "methods": "direct0", "recip
 
 @pytest.mark.parametrize("name", TRACES)
 def test_every_option_of_dynamics_asks_for_something_else(name, run, monkeypatch):
-    monkeypatch.setattr(figures, "save", lambda *_: None)
     run(*trace())
-    monkeypatch.setattr(dynamics, "train", fail)
+    monkeypatch.setattr(dynamics, "trace", fail)
     with pytest.raises(AssertionError, match="computed again"):
         main(trace(**{name: TRACES[name]}))
 
 
 def test_dynamics_go_on_with_what_is_missing(run, monkeypatch):
-    monkeypatch.setattr(figures, "save", lambda *_: None)
     run(*trace(sizes=3))
-    trained, train = [], dynamics.train
+    trained, real = [], dynamics.trace
 
-    def spy(config, *rest, **options):
+    def spy(config, *rest):
         trained.append((config.size, config.epsilon))
-        return train(config, *rest, **options)
+        return real(config, *rest)
 
-    monkeypatch.setattr(dynamics, "train", spy)
+    monkeypatch.setattr(dynamics, "trace", spy)
     run(*trace())
     assert trained == [(4, 12.0), (4, -12.0)]
 
 
 def test_audit_shows_a_table_and_writes_it_and_a_figure(run, folder):
     printed = run(*audit(structure="matching", output="out/deep", store="mine"))
-    assert "direct_loss on a matching of size 3: gradients against the exact ones" in printed
     assert "exact at σ = 1: loss" in printed
     assert "most signal for its cost at σ = 1: " in printed
-    assert printed.endswith("Wrote out/deep/audit.csv, .svg and .png; saved in mine\n")
+    assert printed.endswith("Rows: mine, tables: out/deep\n")
     lines = [[cell.strip() for cell in line.split("│")[1:-1]] for line in printed.splitlines() if "│ scores" in line]
     assert [line[:5] for line in lines] == [
         ["scores", "1", "one, ε < 0", "-1", "1"],
@@ -200,14 +203,13 @@ def test_audit_shows_a_table_and_writes_it_and_a_figure(run, folder):
     assert [f"{float(row['bias']):.4f}" for row in rows[::2]] == [line[5] for line in lines]
     assert (folder / "out/deep/audit.png").read_bytes().startswith(b"\x89PNG\r\n")
     assert (folder / "out/deep/audit.svg").read_text().rstrip().endswith("</svg>")
-    assert sorted(path.name for path in (folder / "out/deep").iterdir()) == ["audit.csv", "audit.png", "audit.svg"]
 
 
 def test_a_finished_audit_is_read_from_the_store(run, folder, monkeypatch):
     monkeypatch.setattr(figures, "save", lambda *_: None)
     first = run(*audit(output="first"))
-    monkeypatch.setattr(audit_command, "audit", fail)
-    assert run(*audit(output="second")).replace("second", "first") == first
+    monkeypatch.setattr(judging_audit, "audit", fail)
+    assert run(*audit(output="second")).replace("second", "first").split("tables")[0] == first.split("tables")[0]
     assert (folder / "first/audit.csv").read_text() == (folder / "second/audit.csv").read_text()
     (row,) = json.loads(run("results", "export", "--format", "json"))
     assert (row["experiment"], row["structure"], row["repetitions"], len(row["rows"])) == ("audit", "choice", 200, 6)
@@ -258,7 +260,7 @@ def test_an_audit_without_epsilons_takes_its_own(run, monkeypatch):
 
 @pytest.mark.parametrize("options", [{"scales": "0"}, {"epsilons": "1e-9"}], ids=str)
 def test_an_audit_in_which_every_bias_is_zero_is_drawn(options, run):
-    assert "Wrote" in run(*audit(size=2, **options))
+    assert "tables: out" in run(*audit(size=2, output="out", **options))
 
 
 def made_rows(scales, samples):
@@ -273,7 +275,7 @@ def made_rows(scales, samples):
 
 
 def test_the_figure_of_an_audit_has_a_line_for_each_setting():
-    axes = audit_command.draw(made_rows([1.0, 2.0], [1, 5])).axes
+    axes = drawing.draw(made_rows([1.0, 2.0], [1, 5])).axes
     assert len(axes) == 8
     labels = ["both, σ = 1", "both, σ = 1, 5 samples", "both, σ = 2", "both, σ = 2, 5 samples"]
     assert [text.get_text() for text in axes[3].get_legend().get_texts()] == labels
@@ -281,11 +283,11 @@ def test_the_figure_of_an_audit_has_a_line_for_each_setting():
 
 
 def test_the_figure_of_an_audit_has_a_line_for_each_of_many_settings():
-    assert len(audit_command.draw(made_rows([0.5, 1.0, 2.0], [1, 5])).axes[3].lines) == 6
+    assert len(drawing.draw(made_rows([0.5, 1.0, 2.0], [1, 5])).axes[3].lines) == 6
 
 
 def test_the_figure_of_an_audit_shows_a_cosine_of_zero():
-    assert audit_command.draw(made_rows([1.0], [1])).axes[2].lines[0].get_ydata().tolist() == [0, 0]
+    assert drawing.draw(made_rows([1.0], [1])).axes[2].lines[0].get_ydata().tolist() == [0, 0]
 
 
 def made_traces(sizes):
@@ -305,10 +307,8 @@ def test_dynamics_of_many_sizes_are_drawn():
 
 def test_distribution_writes_figure_1_once_and_reads_it_from_the_store(run, folder, monkeypatch):
     monkeypatch.setattr(distribution, "SIGMAS", (0.0, 1.0, 20.0))
-    assert run("distribution", "--output", "out", "--store", "mine") == (
-        "Wrote out/distribution.csv, .svg and .png; saved in mine\n"
-    )
-    names = ["distribution.csv", "distribution.png", "distribution.svg"]
+    assert "Rows: mine, tables: out" in run("distribution", "--output", "out", "--store", "mine")
+    names = ["distribution.csv", "distribution.png", "distribution.svg", "rows.csv", "table.md"]
     assert sorted(path.name for path in (folder / "out").iterdir()) == names
     with open("out/distribution.csv", newline="") as file:
         rows = list(csv.DictReader(file))
@@ -329,24 +329,28 @@ def test_distribution_writes_figure_1_once_and_reads_it_from_the_store(run, fold
 
 FILES = {
     "unknown.toml": "[sort]\nsizes = [3]\ncolour = 1\n",
+    "names.toml": '[data.fetch]\nnames = "digits"\n[results.delete]\nkey = "abcd"\n[results.export]\nformat = 1\n',
+    "outside.toml": "sizes = [3]\n[sort]\nepochs = 3\n",
+    "number.toml": "[sort]\nsizes = 3\n[knn]\nk = 3\n[report]\nstore = 3\n[results.list]\ncolour = 1\n",
+    "types.toml": '[sort]\nepochs = "many"\n[knn]\nmethods = [true]\n[dynamics]\nseed = 1.5\n[audit]\njson = 1\n',
     "broken.toml": "[sort\n",
     "notes.txt": "nothing like a database, and longer than the header of one would be\n" * 20,
 }
 BAD = {
-    "sort --sizes 1": "--sizes has 1; there is nothing to sort below 2",
+    "sort --sizes 1": "--sizes has 1; expected at least 2",
     "sort --sizes 5,x": "--sizes has 'x'; expected whole numbers with commas, e.g. 5,10,25",
     "sort --methods dsl,magic": "--methods has 'magic'; choose from direct0, direct1, dsl, gumbel-sinkhorn",
     "sort --recipe cake": "--recipe has 'cake'; choose from paper, best",
     "sort --cost free": "--cost has 'free'; choose from weighted-column, ",
     "sort --executor cloud": "--executor has 'cloud'; choose from local, dask",
     "sort --jobs 0": "--jobs is 0; expected at least 1",
-    "sort --jobs many": "Invalid value for --jobs: 'many' is no whole number",
+    "sort --jobs many": "Invalid value for --jobs: 'many' is not a whole number",
     "sort --threads 0": "--threads is 0; expected at least 1",
     "sort --repetitions 0": "--repetitions is 0; expected at least 1",
     "sort --samples 0": "--samples is 0; expected at least 1",
     "sort --epochs 0": "--epochs is 0; expected at least 1",
     "sort --epsilon 0": "--epsilon is 0.0; expected a finite number other than 0",
-    "sort --epsilon nan": "--epsilon is nan; expected a finite number other than 0",
+    "sort --epsilon nan": "--epsilon is nan; expected a finite number",
     "sort --executor dask": "--executor dask needs --address, e.g. tcp://scheduler:8786",
     "sort --executor dask --address tcp://127.0.0.1:1": "no dask scheduler answers at tcp://127.0.0.1:1 (OSError)",
     "sort --executor dask --address nowhere": "no dask scheduler answers at nowhere",
@@ -356,6 +360,25 @@ BAD = {
     "sort --store notes.txt/store.sqlite": "cannot use notes.txt/store.sqlite as a results store",
     "sort --config missing.toml": "cannot read missing.toml: No such file or directory; give --config an existing file",
     "sort --config unknown.toml": "unknown.toml sets the unknown option colour; see directloss sort --help",
+    "sort --config outside.toml": "outside.toml sets sizes outside a command's table; put it under [sort]",
+    "sort --config number.toml": "number.toml sets sizes = 3; expected a list, e.g. [3], or text with commas",
+    "knn --config number.toml": "number.toml sets k = 3; expected a list",
+    "report --config number.toml": "number.toml sets store = 3; expected text",
+    "results list --config number.toml": "number.toml sets the unknown option colour; see directloss results list",
+    "sort --config types.toml": "types.toml sets epochs = 'many'; expected a whole number",
+    "knn --config types.toml": "types.toml sets methods = [True]; expected a list",
+    "dynamics --config types.toml": "types.toml sets seed = 1.5; expected a whole number",
+    "audit --config types.toml": "types.toml sets json = 1; expected true or false",
+    "data fetch --config names.toml": "names.toml sets the unknown option names; see directloss data fetch --help",
+    "results delete abcd --config names.toml": "names.toml sets the unknown option key",
+    "results export --config names.toml": "names.toml sets format = 1; expected text",
+    "distribution --config missing.toml": "cannot read missing.toml",
+    "data list --config outside.toml": "outside.toml sets sizes outside a command's table; put it under [data]",
+    "sort --methods mine:loss": "mine:loss: there is no module mine here; run where mine.py is, or install it",
+    "sort --methods json:loss": "json:loss: the module json has no 'loss'; give module:name",
+    "knn --methods json:loss": "json:loss: the module json has no 'loss'",
+    "audit --loss json:loss": "json:loss: the module json has no 'loss'",
+    "audit --structure mine:structure": "mine:structure: there is no module mine here",
     "sort --config broken.toml": "broken.toml is not valid TOML: Expected ']' at the end of a table declaration",
     "sort --colour red": "Unknown option: --colour",
     "sort everything": "everything",
@@ -363,20 +386,20 @@ BAD = {
     "audit --size 1": "--size is 1; expected at least 2",
     "audit --size 8": "Matching() over (8, 8) has 40,320 structures, more than the 5,040 that are enumerated; take a",
     "audit --structure subset --size 20 --k 10": "Subset(k=10) over (20,) has 184,756 structures, more than the 5,040",
-    "audit --structure choice --size 5041": "--size is 5041, and there are at least as many structures",
+    "audit --structure choice --size 5041": "--size is 5041, more than the 5,040 structures; take a smaller one",
     "audit --structure subset --k 0": "--k is 0; expected 1 to 2, fewer than --size",
     "audit --structure subset --k 3": "--k is 3; expected 1 to 2, fewer than --size",
-    "audit --scales x": "--scales has 'x'; expected numbers with commas, e.g. .5,1,2",
-    "audit --scales=-1": "--scales has '-1'; expected numbers >= 0 with commas, e.g. .5,1",
-    "audit --scales ,": "--scales has ','; expected numbers >= 0 with commas",
+    "audit --scales x": "--scales has 'x'; expected numbers with commas",
+    "audit --scales=-1": "--scales has '-1'; expected numbers of magnitude at most 1e+30, from 0",
+    "audit --scales ,": "--scales is empty; give one or more, with commas",
     "audit --scales inf": "--scales has 'inf'; expected numbers of magnitude at most 1e+30",
     "audit --epsilons 0": "--epsilons has 0; expected numbers other than 0",
-    "audit --epsilons 1,one": "--epsilons has '1,one'; expected numbers with commas",
+    "audit --epsilons 1,one": "--epsilons has 'one'; expected numbers with commas",
     "audit --epsilons nan": "--epsilons has 'nan'; expected numbers of magnitude at most 1e+30",
-    "audit --samples 0": "--samples has '0'; expected whole numbers from 1 with commas, e.g. 1,5",
+    "audit --samples 0": "--samples has '0'; expected numbers of magnitude at most 1e+30, from 1",
     "audit --samples 1.5": "--samples has '1.5'; expected whole numbers from 1 with commas, e.g. 1,5",
     "audit --repetitions 1": "--repetitions is 1; expected at least 2",
-    "audit --repetitions many": "Invalid value for --repetitions: 'many' is no whole number",
+    "audit --repetitions many": "Invalid value for --repetitions: 'many' is not a whole number",
     "audit --output notes.txt": "cannot write to the folder notes.txt: Not a directory; give another path",
     "audit --output notes.txt/deep": "cannot write to the folder notes.txt/deep: Not a directory; give another path",
     "audit --store notes.txt": "notes.txt is a file of another program; give another --store path",
@@ -384,19 +407,19 @@ BAD = {
     "distribution --output notes.txt": "cannot write to the folder notes.txt: Not a directory; give another path",
     "distribution --store notes.txt": "notes.txt is a file of another program; give another --store path",
     "distribution --sizes 3": "Unknown option: --sizes",
-    "dynamics --sizes 1": "--sizes has 1; there is nothing to sort below 2",
+    "dynamics --sizes 1": "--sizes has 1; expected at least 2",
     "dynamics --sizes 3 --repetitions 0": "--repetitions is 0; expected at least 1",
     "dynamics --sizes 3 --epochs 0": "--epochs is 0; expected at least 1",
-    "dynamics --sizes 3 --methods gumbel-sinkhorn": "gumbel-sinkhorn has no epsilon to trace; choose from direct0,",
+    "dynamics --sizes 3 --methods gumbel-sinkhorn": "--methods has 'gumbel-sinkhorn'; choose from direct0",
     "dynamics --sizes 3 --recipe cake": "--recipe has 'cake'; choose from paper, best",
     "dynamics --sizes 3 --output notes.txt": "cannot write to the folder notes.txt: Not a directory; give another path",
     "dynamics --sizes 3 --store notes.txt": "notes.txt is a file of another program; give another --store path",
-    "dance": 'Unknown command "dance". Available commands: results, data, sort',
-    "audit --size 3.5": "Invalid value for --size: '3.5' is no whole number of at most 18 digits.",
-    "audit --seed 99999999999999999999": "Invalid value for --seed: '99999999999999999999' is no whole number",
+    "dance": 'Unknown command "dance". Available commands: sort, knn',
+    "audit --size 3.5": "Invalid value for --size: '3.5' is not a whole number of at most 18 digits.",
+    "audit --seed 99999999999999999999": "Invalid value for --seed: '99999999999999999999' is not a whole number",
     "audit --size 12": "--size is 12: Matching() over (12, 12) has 479,001,600 structures, more than the 5,040",
     "audit --size 2000": "--size is 2000: Matching() over (2000, 2000) has about 10^5736 structures",
-    "audit --size 999999999": "--size is 999999999, and there are at least as many structures",
+    "audit --size 999999999": "--size is 999999999, more than the 5,040",
     "audit --structure choice --epsilons 1e200": "--epsilons has '1e200'; expected numbers of magnitude at most 1e+30",
     "audit --structure choice --scales 1e200": "--scales has '1e200'; expected numbers of magnitude at most 1e+30",
     "audit --store notes.txt --output new/er": "notes.txt is a file of another program",
@@ -438,7 +461,7 @@ def test_an_interrupted_command_has_exit_code_130(monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(sort_command, "run", interrupted)
+    monkeypatch.setattr(lab_run, "run", interrupted)
     with pytest.raises(SystemExit) as stopped:
         main(["sort"])
     assert stopped.value.code == 130

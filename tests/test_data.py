@@ -442,6 +442,8 @@ DAMAGE = {
     "other size": lambda data: data.replace(b"(7,", b"(9,").replace(b"(3,", b"(2,"),
     "other shape": lambda data: npy(np.load(io.BytesIO(data)).reshape(1, -1)),
     "other type": lambda data: npy(np.load(io.BytesIO(data)).view(np.int8 if data.count(b"|u1") else np.uint64)),
+    "zeros": lambda data: data[:128] + bytes(len(data) - 128),
+    "one bit": lambda data: data[:-1] + bytes([data[-1] ^ 1]),
     "a zip file": lambda data: b"PK\x03\x04" + data,
 }
 
@@ -456,7 +458,7 @@ def test_a_damaged_decoded_array_is_decoded_again(damage, field, put):
     path.write_bytes(DAMAGE[damage](whole))
     check(load(name, folder), name)
     assert path.read_bytes() == whole
-    assert len(files_in(folder / "decoded")) == 4
+    assert len(files_in(folder / "decoded")) == 5
 
 
 def test_a_read_only_folder_is_left_alone(put, home):
@@ -465,7 +467,7 @@ def test_a_read_only_folder_is_left_alone(put, home):
     check(load(name, folder), name)
     check(load(name, folder), name)
     assert not (folder / "decoded").exists()
-    assert len(files_in(home / ".cache/directloss/decoded")) == 4
+    assert len(files_in(home / ".cache/directloss/decoded")) == 5
 
 
 def test_a_full_disk_is_one_line_and_leaves_nothing_behind(put, monkeypatch):
@@ -492,7 +494,7 @@ def test_two_processes_can_decode_at_once(put, monkeypatch):
     for process in processes:
         process.join()
     assert [process.exitcode for process in processes] == [0, 0]
-    assert len(files_in(folder / "decoded")) == 4
+    assert len(files_in(folder / "decoded")) == 5
     check(load(name, folder), name)
 
 
@@ -694,6 +696,17 @@ def test_verify_has_a_line_for_each_file_and_fails_when_one_is_altered(put, caps
     assert failed.out.count("OK ") == 7
     assert f"altered  {altered}: SHA-256 {sha256(altered.read_bytes())}, expected " in failed.out
     assert f"1 of the files in {folder} are altered" in failed.err
+
+
+def test_verify_finds_decoded_labels_that_are_not_those_of_the_files(put, capsys):
+    name, folder = put("ours-gz")
+    load(name, folder)
+    assert run(capsys, "verify", name, "--data-dir", folder).count("OK ") == 8
+    (path,) = (folder / "decoded").rglob("train_labels.npy")
+    path.write_bytes(DAMAGE["zeros"](path.read_bytes()))
+    failed = fail(capsys, "verify", name, "--data-dir", folder)
+    assert f"altered  {path}: SHA-256 {sha256(path.read_bytes())}, expected " in failed.out
+    assert "1 of the files" in failed.err
 
 
 def test_the_command_line_starts_without_heavy_modules():

@@ -27,8 +27,8 @@ LAYERS = [
     {"structures"},
     {"losses", "layers", "metrics"},
     {"nets", "judging", "neighbors"},
-    {"data", "lab", "runs"},
-    {"experiments", "report"},
+    {"data", "lab"},
+    {"experiments"},
     {"cli", "__main__"},
 ]
 FILES = sorted(path for path in SOURCE.rglob("*.py") if path.name != "__init__.py" or path.parent != SOURCE)

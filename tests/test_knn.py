@@ -1,5 +1,6 @@
 """The nearest-neighbour experiment: each method end to end, exact resume, sparse steps, two processes, bad input."""
 
+import io
 import json
 import subprocess
 import sys
@@ -12,11 +13,14 @@ import two_processes
 import directloss as dl
 from directloss.cli import main
 from directloss.errors import UserError
-from directloss.experiments import knn_command, neighbors
+from directloss.experiments import curves, neighbor_training, neighbors
 from directloss.experiments.images import Images, accuracy, augment
-from directloss.experiments.neighbors import METHODS, Training, best, paper, train
-from directloss.experiments.parallel import Ranks
-from directloss.runs import Store
+from directloss.experiments.neighbor_training import Training, check_batch
+from directloss.experiments.neighbor_training import train_cell as train
+from directloss.experiments.neighbors import EXPERIMENT, METHODS, best, paper
+from directloss.experiments.ranks import Ranks
+from directloss.lab import checkpoints
+from directloss.lab.store import Row, Store
 
 
 @pytest.fixture(scope="module")
@@ -51,12 +55,12 @@ def test_a_killed_run_goes_on_exactly(method, images, tmp_path):
     class KilledError(Exception):
         pass
 
-    def die(point):
-        if point["epoch"] == 2:
+    def die(share, note):
+        if share > 2 / 3:
             raise KilledError
 
     with pytest.raises(KilledError):
-        train(config, images, tmp_path / "parts.pt", on_epoch=die)
+        train(config, images, tmp_path / "parts.pt", progress=die)
     rest = train(config, images, tmp_path / "parts.pt")
     timed = ("seconds", "seconds_per_query", "seconds_per_epoch")
     for one, two in zip(whole["curve"], rest["curve"], strict=True):
@@ -160,6 +164,8 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
+KEYS = ("data", "method", "k", "net", "recipe", "epochs", "accuracy", "validation_accuracy", "sigma")
+KEYS += ("seconds_per_epoch", "seconds_per_query", "seed")
 QUICK = "knn --data digits --k 3 --epochs 1 --width 4 --candidates 200"
 
 
@@ -175,30 +181,34 @@ def test_the_command_prints_a_table_and_resumes(folder, capsys, monkeypatch):
         "rows.csv",
         "table.md",
     ]
-    monkeypatch.setattr(neighbors, "train", None)  # a second call has nothing left to train
+    monkeypatch.setattr(neighbor_training, "train", None)  # a second call has nothing left to train
     main([*QUICK.split(), "--methods", "direct0,neuralsort", "--json"])
     rows = json.loads(capsys.readouterr().out)
-    assert [tuple(row) for row in rows] == [knn_command.KEYS] * 2
+    assert [tuple(row) for row in rows] == [KEYS] * 2
 
 
-def test_tables_average_over_seeds_beside_the_paper():
-    def row(seed, method, k, accuracy, **others):
-        times = {"seconds_per_epoch": 3.0, "seconds_per_query": 0.0005, "epochs": 10}
-        cell = {"data": "mnist", "seed": seed, "method": method, "k": k, "net": "lenet", "accuracy": accuracy}
-        return cell | times | others
+def row(seed, method, k, accuracy, **others):
+    times = {"seconds_per_epoch": 3.0, "seconds_per_query": 0.0005, "validation_accuracy": 90.0, "sigma": 0.0}
+    key = EXPERIMENT.key(replace(best("mnist", method, k, "lenet", seed), epochs=10))
+    result = {"accuracy": accuracy, **times, **others}
+    return Row("neighbors", str(key), 0, dict(key.config), result, "abc", "2026-01-01")
 
+
+def test_tables_have_means_over_seeds_beside_the_paper():
     rows = [row(0, "dsl", 5, 99.0), row(1, "dsl", 5, 99.2), row(0, "relaxsubsample", 5, 98.0), row(0, "dsl", 2, 97.0)]
-    assert knn_command.table_3(rows).splitlines() == [
-        "| mnist, lenet: accuracy, % | k = 2 | paper | k = 5 | paper |",
-        "| --- | --- | --- | --- | --- |",
-        "| DSL | 97.00 | - | 99.10 ± 0.14 | 99.4 |",
-        "| RelaxSubSample | - | - | 98.00 | 99.3 |",
+    means, single = EXPERIMENT.tables(rows, "")
+    header, body = means.cells()
+    assert header[:4] == ["method", "k", "accuracy %", "paper"]
+    assert [line[:4] for line in body] == [
+        ["dsl", "5", "99.10 ± 0.14", "99.4"],
+        ["relaxsubsample", "5", "98.00", "99.3"],
+        ["dsl", "2", "97.00", "-"],
     ]
+    assert [line["accuracy"] for line in single.lines] == [99.0, 99.2, 98.0, 97.0]
     rows = [row(0, "dsl", 3, 99.0), row(1, "dsl", 3, 99.0, seconds_per_epoch=5.0), row(0, "neuralsort", 3, 99.0)]
-    assert knn_command.table_4(rows).splitlines()[2:] == [
-        "| mnist | DSL | 4.00 ± 1.41 | 28.3 | 0.50 ± 0.00 | 0.67 ± 0.24 |",
-        "| mnist | NeuralSort | 3.00 | - | 0.50 | 0.50 |",
-    ]
+    header, body = EXPERIMENT.tables(rows, "")[0].cells()
+    at = header.index("s/epoch")
+    assert [line[at : at + 2] for line in body] == [["4.0", "28.3"], ["3.0", "-"]]
 
 
 def test_curves_show_the_method_by_colour_and_each_k_by_itself():
@@ -208,10 +218,10 @@ def test_curves_show_the_method_by_colour_and_each_k_by_itself():
         {"data": "mnist", "method": method, "k": k, "seed": seed, "curve": [point | {"loss": 0.1 + seed}]}
         for method, k, seed in cells
     ]
-    figure = knn_command.draw(rows)
+    figure = curves.draw(rows)
     assert [axis.get_ylabel() for axis in figure.axes] == ["mnist, k = 1", "", "", "mnist, k = 5", "", ""]
     assert [axis.get_xlabel() for axis in figure.axes] == [""] * 3 + ["epoch"] * 3
-    assert [axis.get_title() for axis in figure.axes] == [*knn_command.CURVES.values(), "", "", ""]
+    assert [axis.get_title() for axis in figure.axes] == [*curves.CURVES.values(), "", "", ""]
     one, five = figure.axes[0], figure.axes[3]
     assert [line.get_ydata()[0] for line in (*one.lines, *five.lines)] == pytest.approx([0.6, 0.1, 0.1])  # 0.6: a mean
     (band,) = one.collections
@@ -219,7 +229,7 @@ def test_curves_show_the_method_by_colour_and_each_k_by_itself():
     colors = [line.get_color() for line in (*one.lines, *five.lines)]
     assert colors[0] == colors[1] != colors[2]
     (legend,) = figure.legends
-    assert [text.get_text() for text in legend.texts] == ["DSL", "NeuralSort"]
+    assert [text.get_text() for text in legend.texts] == ["dsl", "neuralsort"]
 
 
 def test_a_net_that_cannot_take_the_images_is_refused(folder, capsys):
@@ -234,30 +244,27 @@ def test_a_net_that_cannot_take_the_images_is_refused(folder, capsys):
 
 
 def test_the_paper_recipe_keeps_its_limit_and_nets():
-    options = knn_command.Options(data="mnist,cifar-10", recipe="paper", epsilon=-0.3)
-    assert [(cell.net, cell.limit) for cell in knn_command.read_cells(options)] == [
-        ("lenet", 0.9999),
-        ("resnet18", 0.9999),
-    ]
-    (cell,) = knn_command.read_cells(knn_command.Options(recipe="paper", epsilon=-2.0, sides="both"))
+    cells = EXPERIMENT.cells(data="mnist,cifar-10", recipe="paper", epsilon=-0.3)
+    assert [(cell.net, cell.limit) for cell in cells] == [("lenet", 0.9999), ("resnet18", 0.9999)]
+    (cell,) = EXPERIMENT.cells(recipe="paper", epsilon=-2.0, sides="both")
     assert (cell.epsilon, cell.limit, cell.sides) == (-2.0, 2.0, "both")
 
 
 def test_settings_of_the_direct_loss_leave_a_relaxation_as_it_is():
-    dsl, relaxed = knn_command.read_cells(knn_command.Options(data="cifar-10", methods="dsl,neuralsort"))
+    dsl, relaxed = EXPERIMENT.cells(data="cifar-10", methods="dsl,neuralsort")
     assert (dsl.sides, dsl.epsilon, dsl.samples) == ("one", -50.0, 20)
     assert (relaxed.sides, relaxed.samples) == ("both", 1)
     assert dsl.learning_rate == relaxed.learning_rate
-    (slower,) = knn_command.read_cells(knn_command.Options(methods="neuralsort", learning_rate=1e-4))
+    (slower,) = EXPERIMENT.cells(methods="neuralsort", learning_rate=1e-4)
     assert slower.learning_rate == 1e-4
 
 
 def test_batches_that_processes_cannot_share_are_refused():
     with pytest.raises(UserError, match="--k has 4, but a batch has 5 candidates; expected 1 to 3"):
-        small(candidates=5, k=4).check(1000, ranks=2)
+        check_batch(small(candidates=5, k=4), 1000, ranks=2)
     with pytest.raises(UserError, match="--queries is 1, but there are 2 processes"):
-        small(queries=1).check(1000, ranks=2)
-    small(queries=1).check(201)
+        check_batch(small(queries=1), 1000, ranks=2)
+    check_batch(small(queries=1), 201)
 
 
 def test_sparse_needs_a_net_without_batch_statistics():
@@ -267,16 +274,16 @@ def test_sparse_needs_a_net_without_batch_statistics():
 
 def test_a_row_names_the_commits_that_trained_it(folder, capsys, monkeypatch):
     command = [*QUICK.split(), "--json"]
-    monkeypatch.setattr(neighbors, "code_version", lambda: "first")
+    monkeypatch.setattr(neighbor_training, "code_version", lambda: "first")
     main(command)
-    monkeypatch.setattr(neighbors, "code_version", lambda: "second")
+    monkeypatch.setattr(neighbor_training, "code_version", lambda: "second")
     main([*command, "--store", "other.sqlite"])  # the checkpoint is finished: nothing is trained
     (row,) = Store(folder / "other.sqlite").rows("neighbors")
-    assert row["code"] == "first"
+    assert row.code == "first"
 
 
 def test_seeds_are_cells_of_their_own():
-    cells = knn_command.read_cells(knn_command.Options(data="digits", k="1,3", seed="0,4"))
+    cells = EXPERIMENT.cells(data="digits", k="1,3", seed="0,4")
     assert [(cell.seed, cell.k) for cell in cells] == [(0, 1), (0, 3), (4, 1), (4, 3)]
 
 
@@ -286,7 +293,7 @@ def test_seeds_are_cells_of_their_own():
         ("--data nowhere", "--data has 'nowhere'; choose from"),
         ("--methods sgd", "--methods has 'sgd'; choose from direct0"),
         ("--net vgg", "--net has 'vgg'; choose from lenet"),
-        ("--recipe mine", "--recipe has 'mine'; choose from paper, best"),
+        ("--recipe mine", "--recipe has 'mine'; choose from best, paper"),
         ("--k 0", "--k has 0"),
         ("--k 200", "--k has 200, but a batch has 200 candidates; expected 1 to 199"),
         ("--k x", "--k has 'x'; expected whole numbers"),
@@ -294,7 +301,7 @@ def test_seeds_are_cells_of_their_own():
         ("--epsilon 0", "--epsilon is 0"),
         ("--epsilon nan", "--epsilon is nan; expected a finite number"),
         ("--learning-rate 0", "--learning-rate is 0.0; expected a finite number above 0"),
-        ("--learning-rate nan", "--learning-rate is nan; expected a finite number above 0"),
+        ("--learning-rate nan", "--learning-rate is nan; expected a finite number"),
         ("--sides none", "--sides has 'none'; choose from one, both"),
         (
             "--queries 1100",
@@ -302,9 +309,9 @@ def test_seeds_are_cells_of_their_own():
         ),
         ("--candidates 2000", "a batch of 2000 candidates and 0 queries needs more images than the 1242"),
         ("--threads 0", "--threads is 0"),
-        ("--seed -1", "--seed has -1; expected 0 to"),
+        ("--seed -1", "--seed has -1; expected at least 0"),
         ("--seed 0,1e20", "--seed has '1e20'; expected whole numbers"),
-        (f"--seed {10**20}", f"--seed has {10**20}; expected 0 to"),
+        (f"--seed {10**20}", f"--seed has {10**20}; expected at most 9.2"),
     ],
 )
 def test_bad_options_are_one_line(folder, capsys, arguments, message):
@@ -330,5 +337,50 @@ def test_a_checkpoint_of_another_configuration_is_refused(images, tmp_path):
 @pytest.mark.parametrize("content", [b"", b"not a checkpoint", b"\x80\x04cos\nsystem\n(S'true'\ntR."])
 def test_a_broken_or_evil_checkpoint_is_refused(content, images, tmp_path):
     (tmp_path / "checkpoint.pt").write_bytes(content)
-    with pytest.raises(UserError, match="is no checkpoint"):
+    with pytest.raises(UserError, match=r"(is not a checkpoint|is damaged).*delete it to start again"):
         train(small(epochs=1), images, tmp_path / "checkpoint.pt")
+
+
+def state(images, path):
+    train(small(epochs=1), images, path)
+    return torch.load(io.BytesIO(path.read_bytes()[32:]), weights_only=True)
+
+
+@pytest.mark.parametrize("name", ["epoch", "curve", "best", "net", "scale_net", "optimizer", "criterion", "generator"])
+def test_a_checkpoint_that_lacks_a_field_is_refused_in_one_line(name, images, tmp_path):
+    path = tmp_path / "checkpoint.pt"
+    saved = state(images, path)
+    del saved[name]
+    checkpoints.save(path, EXPERIMENT.key(small(epochs=1)), saved)
+    with pytest.raises(UserError, match=r"not a whole checkpoint \(KeyError: .*delete it to start again"):
+        train(small(epochs=1), images, path)
+
+
+def test_a_checkpoint_whose_tensors_have_other_shapes_is_refused_in_one_line(images, tmp_path):
+    path = tmp_path / "checkpoint.pt"
+    saved = state(images, path)
+    first = next(iter(saved["net"]))
+    saved["net"][first] = saved["net"][first][:1]
+    checkpoints.save(path, EXPERIMENT.key(small(epochs=1)), saved)
+    with pytest.raises(UserError, match=r"not a whole checkpoint .*size mismatch") as refused:
+        train(small(epochs=1), images, path)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_single_changed_bit_of_a_checkpoint_is_found(images, tmp_path):
+    path = tmp_path / "checkpoint.pt"
+    state(images, path)
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(UserError, match="checksum does not fit; delete it"):
+        train(small(epochs=1), images, path)
+
+
+def test_a_checkpoint_of_before_checksums_is_read(images, tmp_path):
+    path = tmp_path / "checkpoint.pt"
+    config = small(epochs=1)
+    whole = train(config, images, path)
+    saved = state(images, path) | {"config": EXPERIMENT.key(config).whole}
+    torch.save(saved, path)
+    assert train(config, images, path)["accuracy"] == whole["accuracy"]

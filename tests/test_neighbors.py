@@ -1,18 +1,21 @@
 """Neighbours: distances and their gradients, the loss against enumeration, and the scikit-learn estimator."""
 
 import pickle
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+import sklearn
 import torch
 from sklearn.base import clone
-from sklearn.datasets import load_digits, load_iris
+from sklearn.datasets import load_digits, load_iris, load_wine, make_blobs
 from sklearn.model_selection import GridSearchCV, train_test_split
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
 import directloss as dl
+from directloss.experiments import neighbor_training
 from directloss.neighbors import distance
 from directloss.neighbors.distance import negative_distance, without_diagonal
 
@@ -115,11 +118,17 @@ def classifier(**options) -> dl.DirectNeighborsClassifier:
     return dl.DirectNeighborsClassifier(**{"n_neighbors": 3, "epochs": 3, "random_state": 0, **options})
 
 
+# Batches are drawn at random, so that a sample of weight two is not two samples to the bit.
+NOT_PROMISED = {f"check_sample_weight_equivalence_on_{kind}_data": "random batches" for kind in ("dense", "sparse")}
+
+
 @pytest.mark.parametrize(
     ("estimator", "check"),
     [
         pytest.param(*pair, id=getattr(pair[1], "func", pair[1]).__name__ + str(index))
-        for index, pair in enumerate(estimator_checks_generator(classifier(), mark="skip"))
+        for index, pair in enumerate(
+            estimator_checks_generator(classifier(), expected_failed_checks=NOT_PROMISED, mark="skip")
+        )
     ],
 )
 @pytest.mark.filterwarnings("ignore")
@@ -249,3 +258,152 @@ def test_bad_samples_are_explained(digits, change, message):
 def test_bad_parameters_are_explained(digits, options):
     with pytest.raises(ValueError, match=f"{next(iter(options))} is 0"):
         classifier(**options).fit(digits[0], digits[2])
+
+
+# Threads, offsets, units
+
+
+def test_the_same_random_state_gives_the_same_model_whichever_threads_fit(digits):
+    train, test, labels, _ = digits
+
+    def fit(seed):
+        return classifier(epochs=1, random_state=seed % 3).fit(train[:100], labels[:100]).transform(test[:5])
+
+    alone = [fit(seed) for seed in range(3)]
+    with ThreadPoolExecutor(6) as pool:
+        for seed, found in enumerate(pool.map(fit, range(36))):
+            np.testing.assert_array_equal(found, alone[seed % 3])
+
+
+def test_a_large_common_offset_changes_nothing():
+    x, y = make_blobs(200, centers=3, random_state=0)
+    x = np.round(x * 1024) / 1024  # exact at the offset too
+    near, far = (classifier(epochs=5).fit(each[:150], y[:150]) for each in (x, x + 1.5e9))
+    np.testing.assert_array_equal(near.predict(x[150:]), far.predict(x[150:] + 1.5e9))
+    np.testing.assert_allclose(near.transform(x[150:]), far.transform(x[150:] + 1.5e9), atol=0.02)
+
+
+def test_features_of_other_units_are_scaled_or_warned_about():
+    x, y = load_wine(return_X_y=True)
+    scores = {}
+    for choice in ("auto", True):
+        scores[choice] = classifier(epochs=30, scale_features=choice).fit(x[::2], y[::2]).score(x[1::2], y[1::2])
+    assert scores["auto"] == scores[True] > 0.93
+    with pytest.warns(UserWarning, match="times the median one.*scale_features=True or a StandardScaler"):
+        classifier(epochs=1, scale_features=False).fit(x, y)
+
+
+def test_features_of_one_unit_are_divided_by_one_number(digits):
+    assert classifier(epochs=1).fit(digits[0], digits[2]).deviation_.shape == ()
+
+
+# Weights, stopping, metrics
+
+
+def test_weights_of_samples_and_classes_are_the_same_thing(digits):
+    train, test, labels, _ = digits
+    weight = np.where(labels == 3, 5.0, 1.0)
+    one = classifier(epochs=2).fit(train, labels, sample_weight=weight).transform(test)
+    two = classifier(epochs=2, class_weight={3: 5.0}).fit(train, labels).transform(test)
+    plain = classifier(epochs=2).fit(train, labels).transform(test)
+    np.testing.assert_array_equal(one, two)
+    assert not np.array_equal(one, plain)
+
+
+def test_samples_without_weight_are_not_there(digits):
+    train, test, labels, _ = digits
+    weight = (np.arange(len(labels)) % 2).astype(float)
+    one = classifier(epochs=2).fit(train, labels, sample_weight=weight)
+    two = classifier(epochs=2).fit(train[1::2], labels[1::2])
+    np.testing.assert_array_equal(one.predict_proba(test), two.predict_proba(test))
+
+
+def test_early_stopping_returns_to_the_best_epoch(digits):
+    train, test, labels, truth = digits
+    model = classifier(epochs=200, early_stopping=True, n_iter_no_change=2, validation_fraction=0.2).fit(train, labels)
+    scores = model.validation_scores_
+    assert len(scores) == model.n_iter_ == len(model.loss_curve_) < 200
+    assert scores.index(max(scores)) + 2 == len(scores) - 1
+    assert model.score(test, truth) > 0.9
+
+
+def test_a_warm_start_goes_on_with_the_module(digits):
+    train, _, labels, _ = digits
+    model = classifier(epochs=2, warm_start=True).fit(train, labels)
+    module, first = model.module_, model.loss_curve_[0]
+    model.fit(train, labels)
+    assert model.module_ is module
+    assert model.loss_curve_[0] < first
+    with pytest.raises(ValueError, match="warm_start goes on from"):
+        model.fit(train[:, :5], labels)
+
+
+def test_near_neighbours_may_count_more(digits):
+    train, test, labels, _ = digits
+    model = classifier(epochs=2, weights="distance").fit(train, labels)
+    distances, indices = model.kneighbors(test)
+    votes = np.stack([((labels[indices] == name) / distances).sum(1) for name in model.classes_], 1)
+    np.testing.assert_allclose(model.predict_proba(test), votes / votes.sum(1, keepdims=True), rtol=1e-4, atol=1e-6)
+
+
+def test_the_angle_may_be_the_distance(digits):
+    train, test, labels, truth = digits
+    model = classifier(epochs=15, metric="cosine", n_jobs=2).fit(train, labels)
+    assert model.score(test, truth) > 0.95
+    embedded, bank = model.transform(test[:4]), model.transform(train)
+    cosine = embedded @ bank.T / np.linalg.norm(embedded, axis=1)[:, None] / np.linalg.norm(bank, axis=1)
+    np.testing.assert_allclose(model.kneighbors(test[:4])[0], 1 + np.sort(-cosine)[:, :3], atol=1e-4)
+
+
+def test_training_samples_are_not_their_own_neighbours(fitted, digits):
+    distances, indices = fitted.kneighbors()
+    assert distances.shape == (len(digits[0]), 5)
+    assert not (indices == np.arange(len(digits[0]))[:, None]).any()
+
+
+def test_embeddings_have_names(fitted, digits):
+    names = fitted.get_feature_names_out()
+    assert len(names) == fitted.transform(digits[1][:1]).shape[1]
+    assert names[0] == "directneighborsclassifier0"
+
+
+def test_data_frames_come_and_go(digits):
+    pandas = pytest.importorskip("pandas")
+    train, test, labels, _ = digits
+    frame = pandas.DataFrame(train, columns=[f"pixel {index}" for index in range(64)])
+    model = classifier(epochs=1).set_output(transform="pandas").fit(frame, pandas.Series(labels))
+    embedded = model.transform(pandas.DataFrame(test, columns=frame.columns))
+    assert list(embedded.columns) == list(model.get_feature_names_out())
+    plain = classifier(epochs=1).fit(train, labels)
+    np.testing.assert_array_equal(embedded.to_numpy(), plain.transform(test))
+    np.testing.assert_array_equal(model.predict_proba(frame), plain.predict_proba(train))
+
+
+@pytest.mark.parametrize("dispatch", [False, True])
+def test_tensors_are_taken_as_arrays_are(digits, dispatch, monkeypatch):
+    monkeypatch.setenv("SCIPY_ARRAY_API", "1")
+    train, test, labels, _ = digits
+    plain = classifier(epochs=1).fit(train, labels).predict_proba(test)
+    with sklearn.config_context(array_api_dispatch=dispatch):
+        model = classifier(epochs=1).fit(torch.from_numpy(train), torch.from_numpy(labels))
+        np.testing.assert_array_equal(model.predict_proba(torch.from_numpy(test)), plain)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"weights": "mine"},
+        {"metric": "far"},
+        {"scale_features": "some"},
+        {"validation_fraction": 1.5},
+        {"n_iter_no_change": 0},
+    ],
+    ids=str,
+)
+def test_bad_choices_are_explained(digits, options):
+    with pytest.raises(ValueError, match=f"{next(iter(options))} is .*expected"):
+        classifier(**options).fit(digits[0], digits[2])
+
+
+def test_the_loss_is_the_experiments_too():
+    assert neighbor_training.NeighborLoss is dl.NeighborLoss

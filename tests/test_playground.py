@@ -7,9 +7,9 @@ import pytest
 from markup import Element, parse
 
 import directloss
-from directloss.report.playground import page
+from directloss.lab.report.playground import page
 
-FOLDER = Path(directloss.__file__).parent / "report"
+FOLDER = Path(directloss.__file__).parent / "lab/report"
 PARTS = {kind: (FOLDER / f"playground.{kind}").read_text("utf-8") for kind in ("css", "html", "js")}
 
 

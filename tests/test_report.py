@@ -3,6 +3,7 @@
 How it looks and reacts is checked in a browser: ``make test-browser``.
 """
 
+import os
 import re
 import sqlite3
 from collections import Counter, defaultdict
@@ -19,17 +20,20 @@ from test_playground import PARTS
 
 from directloss import files
 from directloss.cli import main
-from directloss.experiments import distribution, figures, sorting, summary
-from directloss.report import build
-from directloss.runs import Store, code_version, config_hash
+from directloss.experiments import all_declared, distribution, sorting, sorting_stack, speed
+from directloss.lab import figures
+from directloss.lab.provenance import code_version, machine
+from directloss.lab.report import build
+from directloss.lab.store import Key, Row, Store
 
+OTHERS = {"speed": speed.section}
 SECTIONS = {
     "sorting": "directloss sort --recipe paper",
-    "speed": "python benchmarks/sorting.py",
-    "dynamics": "directloss dynamics --sizes 10,100",
     "neighbors": "directloss knn --data mnist --k 1,3,5,9",
+    "dynamics": "directloss dynamics --sizes 10,100",
     "audit": "directloss audit",
     "distribution": "directloss distribution",
+    "speed": "python benchmarks/sorting.py",
 }
 MADE_ON = r"Page made on \d{4}-\d\d-\d\d"
 
@@ -67,27 +71,28 @@ def undrawn(monkeypatch):
 def read(path: Path) -> dict:
     found = defaultdict(list)
     for row in Store(path, create=False).rows():
-        found[row["experiment"]].append(row)
+        found[row.experiment].append(row)
     return found
 
 
 def render(rows: dict) -> Element:
-    return parse(build.render([make(defaultdict(list, rows)) for make in build.SECTIONS]))
+    return parse(build.render(build.make_sections(rows, all_declared(), OTHERS)))
 
 
-def tables(element: Element) -> dict:
-    """Of each table by its caption: {row: {column: the cell's lines}}."""
-    found = {}
+def tables(element: Element) -> list[tuple[str, list[dict]]]:
+    """Of each table: its caption, and its lines as {column: the cell's lines}."""
+    found = []
     for figure in element.all("figure", of_class="box"):
         for table in figure.all("table"):
             columns = [heading.text for heading in table.all("thead")[0].all("th")]
-            found[figure.all("figcaption")[0].text] = {
-                line.all("th")[0].text: {
+            lines = [
+                {
                     column: [part if isinstance(part, str) else part.text for part in cell.children]
-                    for column, cell in zip(columns, line.all("td"), strict=True)
+                    for column, cell in zip(columns, line.all("th", "td"), strict=True)
                 }
                 for line in table.all("tbody")[0].all("tr")
-            }
+            ]
+            found.append((figure.all("figcaption")[0].text, lines))
     return found
 
 
@@ -135,7 +140,7 @@ def test_ids_are_unique_and_references_lead_to_one(text, page):
 
 def test_figures_refer_to_their_own_parts(page):
     drawings = [figure for figure in page.all("figure") if figure.all("svg")]
-    assert len(drawings) == 3 + 1 + 2 + 1  # dynamics, neighbours, audit, distribution
+    assert len(drawings) == 1 + 3 + 2 + 1  # neighbours, dynamics, audit, distribution
     for drawing in drawings:
         markup = " ".join(drawing.values("xlink:href", "clip-path", "style"))
         referred = set(re.findall(r"#([\w-]+-[\w.]+)", markup))
@@ -156,7 +161,7 @@ def test_the_playground_is_in_it(text):
 
 
 def test_the_same_store_gives_the_same_page(store, text, tmp_path):
-    build.build(store, tmp_path / "again.html")
+    main(["report", "--store", str(store), "--output", str(tmp_path / "again.html")])
     pages = (text, (tmp_path / "again.html").read_text("utf-8"))
     first, second = (re.sub(MADE_ON, "", page) for page in pages)
     assert first == second
@@ -165,8 +170,8 @@ def test_the_same_store_gives_the_same_page(store, text, tmp_path):
 def test_the_page_says_what_made_it_and_nothing_of_where(text, page, store):
     (footer,) = page.all("footer")
     assert re.search(MADE_ON, footer.text)
-    assert f"commit {code_version()}; {summary.machine()}." in footer.text
-    for private in (store.parent, Path(build.__file__).parents[2]):
+    assert f"commit {code_version()}; {machine()}." in footer.text
+    for private in (store.parent, Path(build.__file__).parents[3]):
         assert str(private) not in text
 
 
@@ -203,9 +208,8 @@ def test_a_missing_experiment_is_named_with_its_command(key, rows, undrawn):
 
 def test_what_is_not_there_yet_is_said_on_the_command_line_too(tmp_path, capsys):
     stores.add_sorting(Store(tmp_path / "small.sqlite"), sorting.best("dsl", 5, 0), 2, 2)
-    build.build(tmp_path / "small.sqlite", tmp_path / "deep" / "report.html")
-    printed = capsys.readouterr().out
-    assert printed.startswith(f"Wrote {tmp_path / 'deep' / 'report.html'}; not in {tmp_path / 'small.sqlite'}: Table 2")
+    main(["report", "--store", str(tmp_path / "small.sqlite"), "--output", str(tmp_path / "deep" / "report.html")])
+    assert f"report.html; not in {tmp_path / 'small.sqlite'}: k nearest" in capsys.readouterr().out
     page = parse((tmp_path / "deep" / "report.html").read_text("utf-8"))
     assert [key for key in SECTIONS if missing(page, key)] == [key for key in SECTIONS if key != "sorting"]
     assert [path.name for path in (tmp_path / "deep").iterdir()] == ["report.html"]
@@ -224,96 +228,99 @@ def test_the_command_named_for_a_missing_experiment_is_one(key, capsys):
 
 def test_made_up_results_have_the_fields_of_real_ones():
     config = replace(sorting.paper("dsl", 3, 0), max_epochs=1)
-    ((_, real),) = sorting.train(config, [0])
+    ((_, real),) = sorting_stack.train(config, [0])
     invented = stores.made_up(config, 0, True)
     assert {name: type(value) for name, value in invented.items()} == {name: type(real[name]) for name in real}
 
 
+def table_1(page: Element, recipe: str, seed: int) -> list[dict]:
+    start = f"recipe {recipe}, seed {seed}"
+    (lines,) = [lines for caption, lines in tables(page.with_id("sorting")) if caption.startswith(start)]
+    return lines
+
+
 @pytest.mark.parametrize("cell", stores.SORTED, ids=str)
-def test_table_1_shows_share_interval_and_the_papers_figure(cell, page, rows):
+def test_table_1_shows_share_interval_and_the_papers_figure(cell, page):
     recipe, method, size, seed, repetitions, perfect = cell
-    table = tables(page.with_id("sorting"))[f"Recipe {recipe}, seed {seed}: % sorted perfectly"]
-    share, paper, interval, misplaced = table[f"d = {size}"][summary.NAMES[method]]
+    (line,) = [
+        line
+        for line in table_1(page, recipe, seed)
+        if (line["method"], line["d"]) == ([method], [str(size)]) and not any(line.get("options", []))
+    ]
+    share, interval, *paper = line["perfect %"]
     assert share == f"{100 * perfect / repetitions:.1f}"
+    assert line["n"] == [str(repetitions)]
     wilson = binomtest(perfect, repetitions).proportion_ci(method="wilson")
-    assert interval == f"{100 * wilson.low:.1f}–{100 * wilson.high:.1f}, n = {repetitions}"
-    known = summary.TABLE_1[method].get(size)
-    assert paper == (f"paper {known[0]:g}" if known else "not in the paper")
-    mine = [row for row in rows["sorting"] if (row["recipe"], row["seed"]) == (recipe, seed) and row["epsilon"] != -3]
-    line = {(line["method"], line["size"]): line for line in summary.summarize_sorting(mine)}[method, size]
-    assert line["repetitions"] == repetitions
-    assert share == f"{line['perfect']:.1f}"
-    assert misplaced == f"misplaced {line['wrong_mean']:.2f} %"
+    assert interval == f"{100 * wilson.low:.1f} - {100 * wilson.high:.1f}"
+    known = sorting.TABLE_1[method].get(size)
+    assert paper == [f"paper {known[0]:g}" if known else "not in the paper"]
+    wrong = [0.0 if number < perfect else 200 / size for number in range(repetitions)]
+    assert line["misplaced %"][0].startswith(f"{sum(wrong) / repetitions:.2f} ± ")
 
 
 def test_the_papers_figures_are_those_printed(page):
-    table = tables(page.with_id("sorting"))["Recipe paper, seed 0: % sorted perfectly"]
-    assert table["d = 5"]["direct, σ = 0"][1] == "paper 98.5"
-    assert table["d = 100"]["DSL"][1] == "paper 76.8"
-    assert table["d = 10"]["Gumbel-Sinkhorn"][1] == "paper 100"
+    found = {(line["method"][0], line["d"][0]): line["perfect %"][2] for line in table_1(page, "paper", 0)}
+    assert found["direct0", "5"] == "paper 98.5"
+    assert found["dsl", "100"] == "paper 76.8"
+    assert found["gumbel-sinkhorn", "10"] == "paper 100"
+    assert found["dsl", "7"] == "not in the paper"
 
 
-def test_a_cell_that_was_not_run_shows_the_papers_figure_only(page):
-    table = tables(page.with_id("sorting"))["Recipe paper, seed 0: % sorted perfectly"]
-    assert table["d = 100"]["direct, σ = 0"] == ["–", "paper 74.9"]
-    assert table["d = 7"]["Gumbel-Sinkhorn"] == ["–", "not in the paper"]
+def test_every_configuration_has_one_line_in_the_table_of_its_recipe_and_seed(page):
+    captions = [caption for caption, _ in tables(page.with_id("sorting"))]
+    assert captions == ["recipe paper, seed 0", "recipe best, seed 0", "recipe best, seed 1"]
+    cells = Counter((recipe, seed) for recipe, _, _, seed, *_ in stores.SORTED)
+    cells["paper", 0] += 1  # that with another epsilon
+    for (recipe, seed), count in cells.items():
+        assert len(table_1(page, recipe, seed)) == count
 
 
-def test_each_recipe_and_seed_has_a_table_with_its_own_cells(page):
-    found = tables(page.with_id("sorting"))
-    cells = defaultdict(set)
-    for recipe, method, size, seed, *_ in stores.SORTED:
-        cells[f"Recipe {recipe}, seed {seed}: % sorted perfectly"].add((f"d = {size}", summary.NAMES[method]))
-    assert list(found) == list(cells)  # the paper's recipe first, then seed by seed
-    for caption, table in found.items():
-        shown = {(row, column) for row, line in table.items() for column, cell in line.items() if cell[0] != "–"}
-        assert shown == cells[caption]
-
-
-OTHERS = {
-    "epsilon": {"epsilon": -3.0, "limit": 300.0},
-    "epochs": {"max_epochs": 10},
-    "cost": {"cost": "hamming"},
-    "samples": {"samples": 1},
-    "fresh": {"fresh": True},
+CHANGES = {
+    "epsilon -3, limit 300": {"epsilon": -3.0, "limit": 300.0},
+    "epochs 10": {"max_epochs": 10},
+    "cost hamming": {"cost": "hamming"},
+    "samples 1": {"samples": 1},
+    "fresh True": {"fresh": True},
 }
 
 
-@pytest.mark.parametrize("changes", OTHERS.values(), ids=OTHERS.keys())
-def test_other_options_than_the_recipes_are_counted_and_not_mixed_in(changes, tmp_path):
+@pytest.mark.parametrize("options", CHANGES)
+def test_other_options_than_the_recipes_have_a_line_of_their_own_that_names_them(options, tmp_path):
     store, own = Store(tmp_path / "store.sqlite"), sorting.paper("dsl", 5, 0)
     stores.add_sorting(store, own, 10, 10)
-    before = render(read(store.path)).with_id("sorting")
-    stores.add_sorting(store, replace(own, **changes), 1234, 0)
-    after = render(read(store.path)).with_id("sorting")
-    assert tables(after) == tables(before)
-    assert sources(after) == sources(before)
-    assert not before.all("p", of_class="note")
-    (note,) = after.all("p", of_class="note")
-    assert note.text == "Not shown: 1,234 repetitions with other options than the recipes'."
+    ((_, before),) = tables(render(read(store.path)).with_id("sorting"))
+    stores.add_sorting(store, replace(own, **CHANGES[options]), 1234, 0)
+    page = render(read(store.path)).with_id("sorting")
+    ((_, after),) = tables(page)
+    assert sorted(line["options"] for line in after) == [[], [options]]
+    assert [{k: v for k, v in line.items() if k != "options"} for line in after if not line["options"]] == before
+    assert not page.all("p", of_class="left-out")
 
 
-def test_a_store_with_other_options_only_names_the_command(tmp_path):
-    store = Store(tmp_path / "store.sqlite")
-    stores.add_sorting(store, replace(sorting.best("dsl", 5, 0), samples=3), 2, 2)
+def test_what_this_version_does_not_know_is_left_out_and_counted(tmp_path):
+    store, config = Store(tmp_path / "store.sqlite"), asdict(sorting.paper("dsl", 5, 0))
+    result = stores.made_up(sorting.paper("dsl", 5, 0), 0, True)
+    for changes in ({"method": "quantum"}, {"recipe": "newest"}, {"colour": 1}):
+        store.add(Key("sorting", config | changes), [(0, result), (1, result)])
+    store.add(Key("sorting", config), [(0, {"time": 1.0})])
+    store.add(Key("a new experiment", {"size": 3}), [(0, {"time": 1.0})])
     page = render(read(store.path))
     assert missing(page, "sorting")
-    assert len(page.with_id("sorting").all("p", of_class="note")) == 1
-
-
-def test_recipes_and_methods_of_a_newer_version_are_left_out(tmp_path):
-    store, config = Store(tmp_path / "store.sqlite"), asdict(sorting.paper("dsl", 5, 0))
-    for changes in ({"method": "quantum"}, {"recipe": "newest"}):
-        store.add("sorting", config | changes, [(0, stores.made_up(sorting.paper("dsl", 5, 0), 0, True))])
-    store.add("a new experiment", {"size": 3}, [(0, {"time": 1.0})])
-    assert missing(render(read(store.path)), "sorting")
+    notes = [note.text for note in page.with_id("sorting").all("p", of_class="left-out")]
+    assert sorted(re.findall(r"Not shown: (\d) rows with (?:the unknown )?(\w+ \w+)", " ".join(notes))) == [
+        ("1", "what is"),
+        ("2", "field colour"),
+        ("2", "method quantum"),
+        ("2", "recipe newest"),
+    ]
+    assert "1 of a new experiment" in page.with_id("others").text
 
 
 # Where numbers come from
 
 
 def keys(rows: dict, key: str) -> set:
-    return {(row["config_hash"], row["repetition"]) for row in rows[key]}
+    return {(row.config_hash, row.repetition) for row in rows[key]}
 
 
 @pytest.mark.parametrize("key", SECTIONS)
@@ -326,22 +333,21 @@ def test_the_commands_given_make_the_rows_shown(key, page, rows, tmp_path, monke
             script, *arguments = " ".join(arguments).removesuffix(" --store STORE").split()
             stores.run_benchmark(" ".join([Path(script).stem, *arguments]), again)
         elif key == "sorting":
-            monkeypatch.setattr(sorting, "train_group", stores.train_instantly)
+            monkeypatch.setattr(sorting_stack, "train", stores.train_instantly)
             main([*arguments, f"--store={again}"])
         else:
             assert program == "directloss"
             stores.run(" ".join(arguments), again, tmp_path)
-    recipes = {row["config_hash"] for row in rows[key] if key != "sorting" or row["epsilon"] != -3}
-    assert keys(read(again), key) == {(name, number) for name, number in keys(rows, key) if name in recipes}
+    assert keys(read(again), key) == keys(rows, key)
 
 
 SPREADS = {
-    "sorting": "95 % Wilson interval over repetitions",
+    "sorting": "95 % Wilson interval, standard deviation over repetitions",
     "speed": "mean of 60 epochs, 2 threads, one process|best of several runs of each kind, one process",
     "dynamics": "mean of 2 repetitions",
     "audit": "standard errors over 200 calls for each setting",
     "distribution": r"standard error of a probability at most 0\.\d{4}",
-    "neighbors": "one training; the validation images chose epoch 1 of 1",
+    "neighbors": "one training|standard deviation over seeds",
 }
 
 
@@ -365,10 +371,10 @@ def test_repetitions_of_several_commits_name_them_where_they_count(tmp_path):
     with closing(sqlite3.connect(store.path)) as db, db:
         db.execute("UPDATE results SET code = 'aaa'")
         db.execute("UPDATE results SET code = 'bbb' WHERE repetition > 1 AND json_extract(config, '$.size') = 10")
-    found = {what: facts for what, _, facts in sources(render(read(store.path)).with_id("sorting"))}
-    assert {what: facts.split(" · ")[1] for what, facts in found.items()} == {
-        "best, DSL, d = 5, 25": "commit aaa",
-        "best, DSL, d = 10": "commit aaa, bbb",
+    found = {command: facts for _, command, facts in sources(render(read(store.path)).with_id("sorting"))}
+    assert {command.split("--sizes=")[1]: facts.split(" · ")[1] for command, facts in found.items()} == {
+        "5,25": "commit aaa",
+        "10": "commit aaa, bbb",
     }
 
 
@@ -376,69 +382,74 @@ def test_repetitions_of_several_commits_name_them_where_they_count(tmp_path):
 
 
 def test_speed_shows_times_ratios_and_the_papers(page):
-    training, solvers = tables(page.with_id("speed")).values()
+    (_, training), (_, solvers) = tables(page.with_id("speed"))
     # The clock of stores.run_benchmark: 5 and 10 samples, 10 ms a number for the plain step.
-    assert training == {
-        "d = 10": {
-            "DSL, ours": ["5.00", "paper 247 (K80)"],
-            "Gumbel-Sinkhorn, ours": ["10.0", "2.0 × our DSL", "paper 288 (K80)"],
-            "DSL, plain step with SciPy": ["100.0", "20.0 × our DSL"],
-        },
-        "d = 100": {
-            "DSL, ours": ["50.00", "paper 304 (K80)"],
-            "Gumbel-Sinkhorn, ours": ["100.0", "2.0 × our DSL", "paper 306 (K80)"],
-            "DSL, plain step with SciPy": ["1000.0", "20.0 × our DSL"],
-        },
-    }
-    # Ratios 2 and 8 in turn, and 1 and 7 where the cost is unrelated.
-    assert solvers == {
-        "d = 10": {"cost of the same numbers": ["4.0", "least 2.0"], "cost of other numbers": ["2.6", "least 1.0"]},
-        "d = 100": {"cost of the same numbers": ["4.0", "least 2.0"], "cost of other numbers": ["–"]},
-    }
+    assert training == [
+        {
+            "d": [size],
+            "DSL, ours": [ours, f"paper {theirs} (K80)"],
+            "Gumbel-Sinkhorn, ours": [sinkhorn, f"paper {others} (K80)", "2.0 × our DSL"],
+            "DSL, plain step with SciPy": [plain, "20.0 × our DSL"],
+        }
+        for size, ours, theirs, sinkhorn, others, plain in (
+            ("10", "5.00", 247, "10.0", 288, "100.0"),
+            ("100", "50.00", 304, "100.0", 306, "1000.0"),
+        )
+    ]
+    # Ratios 2 and 8 in turn, and 1 and 7 if the cost is unrelated.
+    assert [[cell[0] for cell in line.values()] for line in solvers] == [
+        ["10", "of the same", "4.0", "2.0"],
+        ["100", "of the same", "4.0", "2.0"],
+        ["10", "of other numbers", "2.6", "1.0"],
+    ]
 
 
-def test_a_benchmark_that_was_run_again_shows_its_last_run(tmp_path):
+def test_a_benchmark_that_was_run_again_shows_its_last_run_and_says_so(tmp_path):
     store = Store(tmp_path / "store.sqlite")
     for commit, day, ours in (("new", 3, 2.0), ("older", 2, 9.0), ("oldest", 1, 5.0)):
         config = {"benchmark": "sorting", "size": 10, "commit": commit, "seed": 0, "spread": "mean"}
-        store.add("speed", config, [(0, {"ours_ms": ours, "plain_ms": 8.0, "sinkhorn_ms": 6.0})])
+        store.add(Key("speed", config), [(0, {"ours_ms": ours, "plain_ms": 8.0, "sinkhorn_ms": 6.0})])
         with closing(sqlite3.connect(store.path)) as db, db:
             when = f"2026-01-0{day}T00:00:00+00:00"
             db.execute("UPDATE results SET finished = ? WHERE json_extract(config, '$.commit') = ?", (when, commit))
     section = render(read(store.path)).with_id("speed")
-    (table,) = tables(section).values()
-    assert [line["DSL, ours"][0] for line in table.values()] == ["2.00"]
+    ((_, lines),) = tables(section)
+    assert [line["DSL, ours"][0] for line in lines] == ["2.00"]
     assert [facts for _, _, facts in sources(section)] == ["seed 0 · commit new · mean"]
+    assert [note.text for note in section.all("p", of_class="left-out")] == ["Not shown: 2 older runs."]
 
 
-def test_neighbours_are_means_over_the_seeds_of_the_longest_training(rows, undrawn):
+def test_neighbours_have_a_line_each_and_means_over_the_seeds(rows, undrawn):
     (row,) = [row for row in rows["neighbors"] if row["method"] == "neuralsort"]
     trained = [
-        row | {"seed": seed, "epochs": epochs, "accuracy": accuracy, "finished": f"2026-01-0{day}"}
-        for seed, epochs, accuracy, day in ((0, 5, 90.0, 1), (1, 5, 92.0, 2), (0, 2, 10.0, 3), (2, 2, 20.0, 4))
+        Row(
+            "neighbors",
+            f"hash {number}",
+            0,
+            {**row.config, "seed": seed, "epochs": epochs},
+            {**row.result, "accuracy": accuracy},
+            "abc",
+            "2026-01-01",
+        )
+        for number, (seed, epochs, accuracy) in enumerate(((0, 5, 90.0), (1, 5, 92.0), (0, 2, 10.0)))
     ]
     section = render({"neighbors": trained}).with_id("neighbors")
-    (table,) = tables(section).values()
-    assert table["NeuralSort"]["k = 3"][:2] == ["91.00", "± 1.41, 2 seeds"]
-    assert table["NeuralSort"]["k = 3"][3].startswith("resnet9-4, 5 epochs")
-    assert [facts.split(" · ")[0] for _, _, facts in sources(section)] == ["seed 0", "seed 1"]
+    (caption, means), (_, every) = tables(section)
+    assert caption.startswith("Means over seeds")
+    found = {line["epochs"][0]: line["accuracy %"][0] for line in means}
+    assert found == {"5": "91.00 ± 1.41", "2": "10.00"}
+    assert sorted(line["accuracy %"][0] for line in every) == ["10.00", "90.00", "92.00"]
 
 
-def test_the_neighbours_times_stand_beside_their_accuracies(tmp_path):
+def test_the_neighbours_times_are_with_the_other_times(tmp_path):
     store = Store(tmp_path / "store.sqlite")
     config = {"benchmark": "neighbors", "size": 500, "batch": "paper", "data": "mnist", "net": "lenet", "k": 5}
     config |= {"commit": "new", "seed": 0, "spread": "median"}
-    store.add("speed", config, [(0, {"seconds_per_query": {"dsl": 0.001, "neuralsort": 0.002}})])
-    page = render(read(store.path))
-    (table,) = tables(page.with_id("neighbors")).values()
-    assert table == {
-        "mnist, k = 5, 500 candidates, 100 queries": {
-            "DSL": ["1.00", "1.00 × DSL"],
-            "NeuralSort": ["2.00", "2.00 × DSL"],
-        }
-    }
-    assert [facts for _, _, facts in sources(page.with_id("neighbors"))] == ["seed 0 · commit new · median"]
-    assert not tables(page.with_id("speed"))
+    store.add(Key("speed", config), [(0, {"seconds_per_query": {"dsl": 0.001, "neuralsort": 0.002}})])
+    section = render(read(store.path)).with_id("speed")
+    ((_, (line,)),) = tables(section)
+    assert (line["dsl"], line["neuralsort"], line["direct0"]) == (["1.00 (1.00)"], ["2.00 (2.00)"], ["-"])
+    assert [facts for _, _, facts in sources(section)] == ["seed 0 · commit new · median"]
 
 
 # Figures
@@ -451,75 +462,65 @@ def captions(page: Element, key: str) -> list[str]:
 
 def test_curves_that_differ_in_more_than_size_and_sign_have_figures_of_their_own(page):
     assert captions(page, "dynamics") == [
-        "Recipe paper, direct, σ = 1, seed 0: mean of 2 repetitions",
-        "Recipe paper, DSL, seed 0: mean of 2 repetitions",
-        "Recipe paper, DSL, seed 1: mean of 2 repetitions",
+        f"Loss and shares over the epochs: method {method}, seed {seed}"
+        for method, seed in (("direct1", 0), ("dsl", 0), ("dsl", 1))
     ]
     labels = [
         {letter.text for letter in figure.all("text") if letter.text.startswith("d = ")}
-        for figure in page.with_id("dynamics").all("figure")
+        for figure in page.with_id("dynamics").all("figure", of_class="drawing")
     ]
     one = {"d = 3, ε = -12", "d = 3, ε = 12"}
     assert labels == [one, one | {"d = 4, ε = -12", "d = 4, ε = 12"}, one]
 
 
-def test_each_audit_has_its_figure(page):
-    assert {caption.split(": ")[1] for caption in captions(page, "audit")} == {
-        "matching of size 3",
-        "subset of size 4, k = 2",
-    }
+def test_each_audit_has_its_figure_and_its_table(page):
+    found = captions(page, "audit")
+    assert len(found) == len(tables(page.with_id("audit"))) == 2
+    assert [caption for caption in found if "structure matching" in caption and "size 3" in caption]
+    assert [caption for caption in found if "structure subset" in caption and "size 4" in caption]
 
 
-def test_orders_of_the_bias_are_shown_where_they_could_be_fitted(rows, undrawn):
+def changed(row: Row, **result) -> Row:
+    return replace(row, result={**row.result, **result})
+
+
+def test_orders_of_the_bias_are_told_if_they_could_be_fitted(rows, undrawn):
     fitted = [{"target": "scores", "rule": "both", "scale": 1.0, "slope": 1.96, "error": 0.125}]
     unknown = [{**fitted[0], "rule": "one, ε < 0", "slope": None, "error": None}, {**fitted[0], "error": None}]
-    for slopes, body in ((fitted + unknown, {"scores, σ = 1, both": {"order": ["1.96", "± 0.12"]}}), (unknown, None)):
-        found = tables(render({"audit": [{**rows["audit"][0], "slopes": slopes}]}).with_id("audit"))
-        assert list(found.values()) == ([body] if body else [])
-
-
-def test_figure_1_is_drawn_of_the_commands_own_instances(rows, undrawn, monkeypatch):
-    other = distribution.Instance("matching", 3, seed=8)
-    row = {**rows["distribution"][0], **asdict(other), "config_hash": config_hash("distribution", asdict(other))}
-    drawn = []
-    monkeypatch.setattr(distribution, "draw", drawn.append)
-    render({"distribution": [row, *rows["distribution"]]})
-    assert [[row["structure"] for row in rows] for rows in drawn] == [["matching", "subset"]]
-    assert missing(render({"distribution": [row]}), "distribution")
+    for slopes, count in ((fitted + unknown, 1), (unknown, 0)):
+        text = render({"audit": [changed(rows["audit"][0], slopes=slopes)]}).with_id("audit").text
+        assert text.count("scores, σ = 1, both: order 1.96 ± 0.12 in ε") == text.count("in ε (theory") == count
 
 
 def test_each_instance_has_its_own_error(rows, undrawn):
     for row in rows["distribution"]:
         (only,) = sources(render({"distribution": [row]}).with_id("distribution"))
-        both = sources(render({"distribution": rows["distribution"]}).with_id("distribution"))
-        assert only in both
         assert only[2].endswith(f"at most {max(point['error'] for point in row['points']):.4f}")
 
 
 # Text of others
 
 
+EVIL = "<script>alert('1')</script>\"'&"
+
+
 def test_text_from_a_store_is_shown_and_not_obeyed(rows, undrawn):
-    evil = "<script>alert('1')</script>\"'&"
-    fields = ("code", "commit", "spread", "scales", "structure")
-    marked = {
-        key: [{name: evil if name in fields else value for name, value in row.items()} for row in rows[key]]
-        for key in SECTIONS
-    }
+    marked = {key: [replace(row, code=EVIL) for row in found] for key, found in rows.items()}
+    marked["audit"] = [replace(row, config={**row.config, "scales": EVIL}) for row in marked["audit"]]
     page = render(marked)
     assert len(page.all("script")) == 1
-    for key in SECTIONS:
+    for key in ("sorting", "neighbors", "dynamics", "audit", "distribution"):
         found = sources(page.with_id(key))
         assert found
-        assert [facts for _, _, facts in found if evil not in facts] == []
-    assert evil in sources(page.with_id("audit"))[0][1]
+        assert [facts for _, _, facts in found if EVIL not in facts] == []
+    assert "alert" in sources(page.with_id("audit"))[0][1]
 
 
 def test_text_in_figures_is_not_obeyed_either(rows):
-    evil = "<script>alert('1')</script>\"'&"
-    page = render({"distribution": [{**row, "structure": evil} for row in rows["distribution"]]})
-    assert len(page.all("script")) == 1
-    assert any(evil in letter.text for letter in page.with_id("distribution").all("text"))
+    figure = distribution.draw([{**row.config, **row.result, "structure": EVIL} for row in rows["distribution"]])
+    drawn = parse(build.inline(figure, "key"))
+    assert not drawn.all("script")
+    assert any(EVIL in letter.text for letter in drawn.all("text"))
 
 
 # Bad input
@@ -531,6 +532,7 @@ BAD = {
     "report --store notes.txt": "notes.txt is a file of another program; give another --store path",
     "report --store nothing": "no results at nothing",
     "report --store folder": "cannot use folder as a results store",
+    "report --store fifo": "cannot use fifo as a results store",
     "report --store empty.sqlite": "empty.sqlite holds no results yet; run an experiment with --store empty.sqlite",
     "report --store store.sqlite --output folder": "folder is a folder; give --output a file, e.g. folder/report.html",
     "report --store store.sqlite --output .": ". is a folder; give --output a file, e.g. report.html",
@@ -554,6 +556,7 @@ def folder(tmp_path, monkeypatch):
     store.close()
     Store(tmp_path / "empty.sqlite").close()
     (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "fifo")
     (tmp_path / "link.sqlite").symlink_to("store.sqlite")
     (tmp_path / "notes.txt").write_text("nothing like a database, and longer than the header of one would be\n" * 20)
     (tmp_path / "nothing").touch()

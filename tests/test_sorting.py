@@ -1,15 +1,18 @@
 """The sorting experiment: it learns, it repeats to the bit, and its numbers mean what they say."""
 
-from dataclasses import asdict, fields, replace
+from dataclasses import fields, replace
 from itertools import permutations
 
 import pytest
 import torch
 from scipy.stats import binomtest, kendalltau
 
-from directloss.experiments import dynamics, figures, sorting, summary
-from directloss.experiments.sorting import METHODS, Config, train
-from directloss.runs import Store
+from directloss.experiments import dynamics, sorting
+from directloss.experiments.sorting import EXPERIMENT, METHODS, Config
+from directloss.experiments.sorting_stack import Stack, train
+from directloss.lab import figures
+from directloss.lab.run import train_missing
+from directloss.lab.store import Row, Store
 
 every_method = pytest.mark.parametrize("method", METHODS)
 KEYS = {"perfect", "wrong", "kendall_tau", "epochs", "seconds", "training_error", "sigma", "final_epsilon"}
@@ -116,7 +119,7 @@ def test_the_table_of_choices_is_complete():
 
 
 def test_evaluation_counts_misplaced_numbers_and_pairs():
-    stack = sorting._Stack(Config("dsl", 4), range(30))
+    stack = Stack(Config("dsl", 4), range(30))
     scores, numbers = stack.net(stack.test).squeeze(1), stack.test.squeeze(1).tolist()
     found = stack.evaluate()
     for score, x, result in zip(scores, numbers, found, strict=True):
@@ -130,7 +133,7 @@ def test_evaluation_counts_misplaced_numbers_and_pairs():
 
 @pytest.mark.parametrize("gap", [0.0, 1e-7])
 def test_the_test_tells_close_numbers_apart_and_equal_ones_may_stand_in_either_order(gap):
-    stack = sorting._Stack(Config("direct0", 5), [0, 1])
+    stack = Stack(Config("direct0", 5), [0, 1])
     for affine, weight in ((stack.net.embed, torch.ones(32)), (stack.net.score, -torch.arange(5.0).expand(32, 5))):
         affine.weight.data[:] = weight
         affine.bias.data[:] = 100 if affine is stack.net.embed else 0  # x + 100 is x to some digits only
@@ -139,41 +142,42 @@ def test_the_test_tells_close_numbers_apart_and_equal_ones_may_stand_in_either_o
     assert [result["kendall_tau"] for result in stack.evaluate()] == [1, 1]
 
 
-def test_a_sweep_trains_what_is_missing_and_nothing_else(tmp_path):
+def test_what_is_missing_is_trained_and_nothing_else(tmp_path):
     configs = [Config("dsl", size, max_epochs=2, samples=1) for size in (3, 4)]
-    store, progress = Store(tmp_path / "store.sqlite"), []
-    store.add("sorting", asdict(configs[0]), [(1, {"wrong": "kept"})])
+    store = Store(tmp_path / "store.sqlite")
+    keys = [EXPERIMENT.key(config) for config in configs]
+    store.add(keys[0], [(1, {"wrong": "kept"})])
     for repetitions in (3, 3, 2):
-        sorting.sweep(configs, repetitions, store, on_progress=lambda config, count: progress.append(count))
-    assert progress == [1, 0, 3, 2, 3, 3, 2, 2]
-    assert [row["wrong"] for row in store.rows() if row["size"] == 3][1] == "kept"
-    assert [store.finished("sorting", asdict(config)) for config in configs] == [{0, 1, 2}] * 2
+        train_missing(EXPERIMENT, configs, repetitions, store)
+    assert [row["wrong"] for row in store.rows_of(keys[0]) if row.repetition == 1] == ["kept"]
+    assert [store.finished(key) for key in keys] == [{0, 1, 2}] * 2
 
 
 @pytest.mark.parametrize(("successes", "trials"), [(0, 1), (1, 1), (0, 200), (200, 200), (1, 3), (197, 200), (50, 200)])
 def test_wilson_is_scipys_interval(successes, trials):
     exact = binomtest(successes, trials).proportion_ci(method="wilson")
-    assert summary.wilson(successes, trials) == pytest.approx(tuple(exact), abs=1e-7)
+    assert sorting.wilson(successes, trials) == pytest.approx(tuple(exact), abs=1e-7)
 
 
-def row(method, size, wrong, tau, epochs, seconds, recipe="paper"):
-    numbers = {"wrong": wrong, "kendall_tau": tau, "epochs": epochs, "seconds": seconds}
-    return {"recipe": recipe, "method": method, "size": size, "perfect": wrong == 0, **numbers}
+def row(config, number, wrong, tau, epochs, seconds):
+    numbers = {"perfect": wrong == 0, "wrong": wrong, "kendall_tau": tau, "epochs": epochs, "seconds": seconds}
+    key = EXPERIMENT.key(config)
+    return Row("sorting", str(key), number, dict(key.config), numbers, "abc", "2026-01-01")
 
 
-def test_a_summary_has_one_line_for_each_cell():
-    lines = summary.summarize_sorting(
-        [
-            row("dsl", 10, 0.5, 0.4, 20, 4.0),
-            row("gumbel-sinkhorn", 5, 0.0, 1.0, 10, 1.0),
-            row("dsl", 10, 0.0, 1.0, 40, 2.0),
-            row("dsl", 5, 0.0, 1.0, 10, 5.0),
-            row("dsl", 5, 0.2, 0.5, 10, 5.0, recipe="best"),
-        ]
-    )
-    cells = [("best", "dsl", 5), ("paper", "dsl", 5), ("paper", "dsl", 10), ("paper", "gumbel-sinkhorn", 5)]
-    assert [(line["recipe"], line["method"], line["size"]) for line in lines] == cells
-    assert lines[2] == {
+def test_the_table_has_one_line_for_each_configuration():
+    dsl = sorting.paper("dsl", 10)
+    rows = [
+        row(dsl, 0, 0.5, 0.4, 20, 4.0),
+        row(dsl, 1, 0.0, 1.0, 40, 2.0),
+        row(replace(dsl, epsilon=-3.0), 0, 0.0, 1.0, 10, 5.0),
+        row(sorting.paper("gumbel-sinkhorn", 5), 0, 0.0, 1.0, 10, 1.0),
+        row(sorting.best("dsl", 10), 0, 0.2, 0.5, 10, 5.0),
+    ]
+    table = EXPERIMENT.table(rows, "title")
+    first, other, *_ = table.lines
+    assert len(table.lines) == 4
+    assert {name: value for name, value in first.items() if not name.startswith("_")} == {
         "method": "dsl",
         "size": 10,
         "recipe": "paper",
@@ -185,7 +189,8 @@ def test_a_summary_has_one_line_for_each_cell():
         "epochs_mean": 30.0,
         "seconds_per_epoch": 0.1,
     }
-    assert lines[0]["wrong_std"] == 0
+    assert (first["_options"], other["_options"]) == ("", "epsilon -3")
+    assert other["wrong_std"] == 0
 
 
 def test_traces_of_both_signs_start_alike_and_look_to_either_side():

@@ -11,7 +11,7 @@ from tables import STRUCTURES, Row, every_structure, named
 from torch import Tensor
 
 import directloss as dl
-from directloss.experiments import sorting
+from directloss.experiments import sorting, sorting_stack
 
 STEP = 1.001  # the search ends when epsilon is known up to this factor
 SUBSET = next(row for row in STRUCTURES if row.name == "subset")
@@ -328,7 +328,7 @@ def test_bad_input_is_refused(message):
 def suggested_for_sorting(size: int, method: str = "direct0", steps: int = 10) -> float:
     """After some steps of ten repetitions, on their training sequences."""
     config = sorting.best(method, size, 0)
-    stack = sorting._Stack(config, range(10))
+    stack = sorting_stack.Stack(config, range(10))
     for epoch in range(steps):
         stack.step(epoch)
     with torch.no_grad():

@@ -10,8 +10,9 @@ from torch import Tensor
 
 import directloss as dl
 from directloss.experiments.images import Images
-from directloss.experiments.neighbors import Config, Training, best, train
-from directloss.experiments.parallel import Ranks
+from directloss.experiments.neighbor_training import Training, train_cell
+from directloss.experiments.neighbors import Config, best
+from directloss.experiments.ranks import Ranks
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ def tiny(method: str, **changes: Any) -> Config:
 def step(method: str, images: Images, ranks: Ranks) -> dict[str, Tensor]:
     """The parameters after a step of rate one, by their gradients alone."""
     training = Training(tiny(method, augment="none", norm="group"), images, ranks)
-    training.criterion.noise = Ramp()
+    training.criterion.direct.noise = Ramp()
     training.optimizer = torch.optim.SGD(training.net.parameters(), lr=1.0)
     training.scale_optimizer = torch.optim.SGD(training.scale_net.parameters(), lr=1.0)
     training.step(torch.arange(200), torch.arange(0))
@@ -43,9 +44,8 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     method, folder = sys.argv[1], Path(sys.argv[2])
     ranks, images = Ranks.join(), Images(dl.data.load("digits"), 200)
-    result = train(tiny(method), images, folder / "checkpoint.pt", ranks)
+    result = train_cell(tiny(method), images, folder / "checkpoint.pt", ranks)
     training = Training(tiny(method), images, ranks)
     training.run_epoch()
     found = {"step": step(method, images, ranks), "trained": training.net.state_dict(), "result": result}
     torch.save(found, folder / f"{ranks.index}.pt")
-    ranks.leave()

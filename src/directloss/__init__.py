@@ -56,6 +56,8 @@ _PUBLIC = {
     "get_num_threads": "threads",
     "set_num_threads": "threads",
 }
+# Modules that the core does not need, and the extra that brings each.
+_EXTRAS = {"sklearn": "sklearn", "highspy": "highs"}
 # Task losses as linear costs, the paper's nets, and data sets.
 _MODULES = ("costs", "nets", "data")
 
@@ -67,7 +69,13 @@ def __getattr__(name: str) -> Any:
         return import_module(f"directloss.{name}")
     if name not in _PUBLIC:
         raise AttributeError(f"module 'directloss' has no attribute {name!r}")
-    globals()[name] = found = getattr(import_module(f"directloss.{_PUBLIC[name]}"), name)
+    try:
+        globals()[name] = found = getattr(import_module(f"directloss.{_PUBLIC[name]}"), name)
+    except ModuleNotFoundError as error:
+        if error.name not in _EXTRAS:
+            raise
+        extra = _EXTRAS[error.name]
+        raise ImportError(f"dl.{name} needs {error.name}: pip install 'directloss[{extra}]'") from None
     return found
 
 

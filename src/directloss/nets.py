@@ -6,6 +6,7 @@ faster. All parameters start as torch's own layers do, drawn from ``generator`` 
 """
 
 import math
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain, pairwise
@@ -15,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 Norm = Literal["batch", "group"]
+_ONE_AT_A_TIME = threading.RLock()
 
 
 class _Affine(nn.Module):
@@ -280,11 +282,14 @@ def _check_size(size: int, least: int) -> None:
 
 @contextmanager
 def seeded(generator: torch.Generator | None) -> Iterator[None]:
-    """Let torch's layers, which take no generator, draw their parameters from this one."""
+    """Let torch's layers, which take no generator, draw their parameters from this one.
+
+    They draw from the generator of the process, so threads that make nets at once take turns.
+    """
     if generator is None:
         yield
         return
     seed = torch.randint(1 << 62, (), generator=generator, device=generator.device).item()
-    with torch.random.fork_rng(devices=[]):
+    with _ONE_AT_A_TIME, torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(int(seed))
         yield

@@ -16,8 +16,8 @@ from tables import Row
 from torch import Tensor
 
 import directloss as dl
+from directloss.lab.report.playground import page
 from directloss.noise.kernel import gumbel
-from directloss.report.playground import page
 
 ROW = Row("matching", dl.Matching(), (3, 3))
 WRONG = [0.2, 3.1, 0.7, 0.4, 0.5, 2.6, 2.8, 0.1, 0.3]

@@ -9,7 +9,7 @@ from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
-from directloss.report.build import build
+from directloss.lab.report.build import build
 
 from .test_playground import (
     CONTRAST,

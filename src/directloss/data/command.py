@@ -4,8 +4,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from directloss.data import raw
-from directloss.data.images import data_folder, find_decoded, load
+import directloss.data.raw as raw
+from directloss.data.images import data_folder, decoded_folders, find_altered, find_decoded, load
 from directloss.data.registry import SOURCES, find_source
 from directloss.errors import UserError
 
@@ -51,6 +51,10 @@ def verify(names: Sequence[str], data_dir: Path | None) -> None:
             print(f"OK       {path}" if found == expected else f"altered  {path}: SHA-256 {found}, expected {expected}")
         for file in raw.missing(source, copies):
             print(f"missing  {folder / source.folders[0] / file}")
+        for place in decoded_folders(name, folder) if source.files else ():
+            for path, wrong in find_altered(place).items():
+                altered += bool(wrong)
+                print(f"altered  {path}: {wrong}" if wrong else f"OK       {path}")
         if not source.files:
             print(f"OK       {name} is bundled")
     if altered:

@@ -1,5 +1,8 @@
 """Loading a data set: decoded arrays if they are there, else from the published files."""
 
+import hashlib
+import io
+import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,12 +11,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from directloss.data import raw
+import directloss.data.raw as raw
 from directloss.data.formats import Arrays
 from directloss.data.registry import Source, find_source
-from directloss.files import open_atomically
+from directloss.errors import need
+from directloss.files import write_atomically
 
 _HOME = "~/.cache/directloss"
+_SUMS = "sha256.json"  # beside the decoded arrays
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,15 +65,30 @@ def data_folder(data_dir: str | os.PathLike[str] | None = None) -> Path:
 def find_decoded(name: str, folder: Path) -> tuple[Path, Arrays] | None:
     """The arrays of a data set, and where they are, if all of them have been decoded and are whole."""
     layout = _layout(find_source(name))
-    for place in _decoded_folders(name, folder):
+    for place in decoded_folders(name, folder):
         arrays = {field: _memory_map(place / f"{field}.npy", *expected) for field, expected in layout.items()}
         whole = {field: array for field, array in arrays.items() if array is not None}
-        if len(whole) == len(arrays):
+        if len(whole) == len(arrays) and not any(find_altered(place).values()):
             return place, whole
     return None
 
 
-def _decoded_folders(name: str, folder: Path) -> tuple[Path, Path]:
+def find_altered(place: Path) -> dict[Path, str]:
+    """Every decoded array in a folder, and what is wrong with it; nothing, if its checksum fits."""
+    try:
+        sums = json.loads((place / _SUMS).read_text())
+        sums = sums if isinstance(sums, dict) else {}
+    except (OSError, ValueError):
+        sums = {}
+    found = {}
+    for path in sorted(place.glob("*.npy")):
+        digest = raw.digest(path)
+        fits = sums.get(path.name) == digest
+        found[path] = "" if fits else f"SHA-256 {digest}, expected {sums.get(path.name, 'one that is not recorded')}"
+    return found
+
+
+def decoded_folders(name: str, folder: Path) -> tuple[Path, Path]:
     """Beside the published files, or in the home folder; named after their checksums, so that it cannot be stale."""
     place = f"decoded/{name}-{find_source(name).key}"
     return folder / place, Path(_HOME).expanduser() / place
@@ -96,13 +116,17 @@ def _memory_map(path: Path, shape: tuple[int, ...], dtype: type[np.generic]) -> 
 def _decode(name: str, folder: Path) -> None:
     """Decode the published files. Processes that do so at once write the same bytes, each file whole."""
     source = find_source(name)
-    beside, home = _decoded_folders(name, folder)
+    beside, home = decoded_folders(name, folder)
     place = beside if _is_writable(beside) else home
     pieces = {file: source.decode(data, file) for file, data in raw.read(name, folder)}
+    sums = {}
     for field, (shape, dtype) in _layout(source).items():
         array = np.concatenate([pieces[file][field] for file in source.files if field in pieces[file]])
-        with open_atomically(place / f"{field}.npy") as file:
-            np.save(file, array.reshape(shape).astype(dtype, copy=False))
+        buffer = io.BytesIO()
+        np.save(buffer, array.reshape(shape).astype(dtype, copy=False))
+        sums[f"{field}.npy"] = hashlib.sha256(buffer.getbuffer()).hexdigest()
+        write_atomically(place / f"{field}.npy", buffer.getvalue())
+    write_atomically(place / _SUMS, json.dumps(sums, indent=1))
 
 
 def _is_writable(place: Path) -> bool:
@@ -113,6 +137,7 @@ def _is_writable(place: Path) -> bool:
 
 def _digits() -> Arrays:
     """Scikit-learn's digits, grey levels 0..16 stretched to 0..255; every fifth image of each class is for testing."""
+    need("sklearn", "the data set digits", extra="sklearn")
     from sklearn.datasets import load_digits
 
     bunch = load_digits()

@@ -5,12 +5,10 @@ import sys
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
-
-from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+from typing import Any
 
 from directloss.data.registry import Source, find_source
-from directloss.errors import UserError
+from directloss.errors import UserError, need
 
 Copies = dict[str, dict[Path, str]]
 
@@ -76,7 +74,10 @@ def _compare(path: Path, expected: str, found: str, name: str) -> None:
 
 def download(name: str, folder: Path) -> None:
     """Get the files of a data set that are missing, each from the first mirror that has it whole."""
+    need("pooch", "downloading", extra="lab")
     import pooch
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
     pooch.get_logger().setLevel("WARNING")  # the progress bar and our errors say it all
     source = find_source(name)
@@ -115,7 +116,7 @@ class _Bar:
 
     total = 0
 
-    def __init__(self, progress: Progress, label: str) -> None:
+    def __init__(self, progress: Any, label: str) -> None:
         self._progress, self._task = progress, progress.add_task(label, total=None)
 
     def update(self, count: int) -> None:

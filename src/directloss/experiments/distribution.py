@@ -1,27 +1,23 @@
-"""Figure 1: the distribution over all structures as the scale of the noise grows, beside the Gibbs distribution.
+"""Figure 1, ``directloss distribution``: all structures as the scale of the noise grows, beside Gibbs.
 
 With one Gumbel for every *structure*, ``P(y)`` is proportional to ``exp(<mu, y> / sigma)``. With one for every *entry*,
 as here, it is not, and the paper leaves open how far the two are apart: measured here is the total variation distance
 to the Gibbs distribution at the temperature sigma, and at the temperature that comes closest.
 """
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import Tensor
-
-from directloss.experiments import figures
-from directloss.experiments.audit_command import draw_instance
-from directloss.experiments.results_command import to_csv
-from directloss.files import write_atomically
-from directloss.judging.exact import exact
-from directloss.runs import config_hash, open_store
+from directloss.experiments.audit import STRUCTURES, draw_instance
+from directloss.lab import figures
+from directloss.lab.experiment import Context, Drawing, Experiment
+from directloss.lab.options import option
+from directloss.lab.table import Column, Line
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+    from torch import Tensor
 
 SIGMAS = (0.0, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.7, 1.0, 1.4, 2.0, 3.0, 4.0, 6.0, 10.0, 20.0)
 
@@ -30,38 +26,37 @@ SIGMAS = (0.0, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.7, 1.0, 1.4, 2.0, 3.0, 4.0, 6.0,
 class Instance:
     """What is perturbed: a structure with scores drawn from a seed."""
 
-    structure: str
-    size: int
-    k: int = 0
-    seed: int = 0
+    structure: str = option(help="With commas.", name="structures", of=lambda: STRUCTURES, preset="matching,subset")
+    size: int = option(3, "Of the structure. Default 3, of a subset 4.", least=2)
+    k: int = option(0, "How many of a subset. Default 2.", least=1)
+    seed: int = option(0, "Of the scores.", least=0, preset=0)
 
 
-INSTANCES = (Instance("matching", 3), Instance("subset", 4, 2))
+def figure_1(structure: str) -> Instance:
+    return Instance("subset", 4, 2) if structure == "subset" else Instance(structure, 3)
 
 
-def run(instances: Sequence[Instance], store: Path, output: Path) -> None:
-    """Compute what the store does not have; write the curves as CSV and the figure as SVG and PNG."""
-    saved = open_store(store, output)
-    rows = []
-    for instance in instances:
-        config = asdict(instance)
-        if not saved.finished("distribution", config):
-            saved.add("distribution", config, [(0, {"points": sweep(instance)})])
-        rows.append(next(saved.rows("distribution", config_hash("distribution", config))))
-    lines = [{"structure": row["structure"], "size": row["size"], **point} for row in rows for point in row["points"]]
-    write_atomically(output / "distribution.csv", to_csv(lines))
-    figures.save(draw(rows), output / "distribution")
-    print(f"Wrote {output / 'distribution.csv'}, .svg and .png; saved in {store}")
+INSTANCES = (figure_1("matching"), figure_1("subset"))
 
 
-def sweep(instance: Instance) -> list[dict[str, Any]]:
+def train(config: Instance, repetitions: Sequence[int], context: Context) -> Iterator[tuple[int, dict[str, Any]]]:
+    for number in repetitions:
+        yield number, {"points": sweep(config, context)}
+
+
+def sweep(instance: Instance, context: Context = Context()) -> list[Line]:
     """For each sigma: the probability of every structure with its error, Gibbs', and their distances."""
+    import torch
+
+    from directloss.judging.exact import exact
+
     structure, scores, cost = draw_instance(instance.structure, instance.size, instance.k, instance.seed)
     every = structure.enumerate(scores.double()).flatten(1)
     values = every @ scores.double().flatten()
     generator = torch.Generator().manual_seed(instance.seed)
     points = []
-    for sigma in SIGMAS:
+    for done, sigma in enumerate(SIGMAS):
+        context.progress(done / len(SIGMAS), f"σ = {sigma:g}")
         found = exact(scores, cost, structure, sigma, generator=generator).probabilities
         point: dict[str, Any] = {
             "sigma": sigma,
@@ -77,20 +72,22 @@ def sweep(instance: Instance) -> list[dict[str, Any]]:
     return points
 
 
-def distance(one: Tensor, other: Tensor) -> float:
+def distance(one: "Tensor", other: "Tensor") -> float:
     """Total variation: the largest difference of the probabilities of any event."""
     return ((one - other).abs().sum() / 2).item()
 
 
-def _closest(probabilities: Tensor, values: Tensor, sigma: float) -> tuple[float, float]:
+def _closest(probabilities: "Tensor", values: "Tensor", sigma: float) -> tuple[float, float]:
     """The Gibbs temperature, in units of sigma, that comes closest in total variation, and its distance."""
+    import torch
+
     ratios = torch.logspace(-1, 1, 401, dtype=torch.float64)
     gibbs = torch.softmax(values / (sigma * ratios[:, None]), 1)
     distances = (gibbs - probabilities).abs().sum(1) / 2
     return ratios[distances.argmin()].item(), distances.min().item()
 
 
-def draw(rows: Sequence[dict[str, Any]]) -> "Figure":
+def draw(rows: Sequence[Any]) -> "Figure":
     """A row for each instance: probabilities over sigma (Gibbs dashed), and the distances."""
     figure, axes = figures.panels(2, len(rows), width=5.5)
     for row, (left, right) in zip(rows, zip(axes[::2], axes[1::2], strict=True), strict=True):
@@ -116,3 +113,35 @@ def draw(rows: Sequence[dict[str, Any]]) -> "Figure":
             axis.set_xlabel("σ")
             axis.set_ylim(bottom=0)
     return figure
+
+
+def points(rows: Sequence[Any]) -> list[Line]:
+    unknown = dict.fromkeys(("distance", "closest_distance", "closest_temperature"))
+    names = ("structure", "size")
+    return [{**{name: row[name] for name in names}, **unknown, **point} for row in rows for point in row["points"]]
+
+
+EXPERIMENT = Experiment(
+    name="distribution",
+    command="distribution",
+    title="What the scale of the noise does (figure 1)",
+    text="Compute the probability of every structure as the scale of the noise grows, from one structure to all alike: "
+    "figure 1 of the paper. With one Gumbel variable for each entry the distribution is not Gibbs, at no temperature.",
+    config=Instance,
+    train=train,
+    axes=("structure",),
+    recipes={"figure-1": figure_1},
+    columns=(
+        Column("structure", "structure"),
+        Column("size", "size"),
+        Column("sigma", "σ", show="{:g}"),
+        Column("_largest", "largest P(y)", show=lambda line: f"{max(line['probabilities']):.4f}"),
+        Column("error", "± error", show="{:.4f}"),
+        Column("distance", "to Gibbs at σ", show="{:.4f}"),
+        Column("closest_distance", "to the closest Gibbs", show="{:.4f}"),
+        Column("closest_temperature", "its temperature / σ", show="{:.2f}"),
+    ),
+    lines=points,
+    figures=(Drawing("distribution", "Probabilities over the noise's scale, and distances to Gibbs", draw, points),),
+    spread=lambda rows: f"standard error of a probability at most {max(p['error'] for p in points(rows)):.4f}",
+)

@@ -1,70 +1,58 @@
-"""k nearest neighbours on images: tables 3 and 4 of the paper.
+"""k nearest neighbours on images: tables 3 and 4 of the paper, ``directloss knn``.
 
 A net embeds images; a query's scores are its negative distances to the candidates; the prediction is the k nearest,
-and the loss is the share of them with another label. A step has two halves: from the embeddings to the gradient of the
-loss with respect to them, and from there back through the net, which images without a gradient can be spared.
+and the loss is the share of them with another label.
 """
 
-import time
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+import math
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-import torch
-from torch import Tensor, nn
-
-from directloss import costs, nets
 from directloss.errors import UserError
-from directloss.experiments.images import Images, accuracy, augment, embed
-from directloss.experiments.parallel import Ranks
-from directloss.files import open_atomically
-from directloss.layers.neuralsort import neuralsort
-from directloss.layers.relaxed_subset import relaxed_subset
-from directloss.losses.criterion import DirectLoss
-from directloss.losses.direct import Sides
-from directloss.losses.epsilon import AdaptiveEpsilon
-from directloss.neighbors.distance import negative_distance, without_diagonal
-from directloss.noise import Gumbel
-from directloss.perturbation import perturb
-from directloss.runs import code_version, config_hash
-from directloss.structures.subset import Subset
+from directloss.experiments.curves import draw, points
+from directloss.lab.experiment import Drawing, Experiment
+from directloss.lab.options import option
+from directloss.lab.table import Column, Line, deviation, mean
 
-METHODS = ("direct0", "direct1", "dsl", "neuralsort", "neuralsort-stochastic", "relaxsubsample")
+DIRECT = ("direct0", "direct1", "dsl")
+METHODS = (*DIRECT, "neuralsort", "neuralsort-stochastic", "relaxsubsample")
+DATA = ("mnist", "fashion-mnist", "cifar-10", "digits")
+NETS = ("lenet", "resnet9", "resnet18")
 
 
 @dataclass(frozen=True)
 class Config:
     """Every choice of a cell. The defaults are the paper's."""
 
-    data: str
-    method: str  # of METHODS
-    k: int
-    net: str = "lenet"  # of nets.IMAGE_NETS
-    width: int = 32  # of a resnet9
+    data: str = option(help="With commas.", of=lambda: DATA, preset="mnist")
+    method: str = option(help="With commas.", name="methods", of=lambda: METHODS, own=True, preset="dsl")
+    k: int = option(help="Neighbours, with commas.", least=1, preset="5")
+    net: str = option("lenet", "Default by the data.", of=lambda: NETS)
+    width: int = option(32, "Of a resnet9.", least=1)
     norm: str = "batch"  # of a resnet; or group
     recipe: str = "paper"
-    seed: int = 0
+    seed: int = option(0, "One or more, with commas.", least=0, most=2**63 - 1, preset="0")
     # training
-    epochs: int = 220  # each is one pass over the candidates
-    candidates: int = 800  # in a batch
-    queries: int = 100  # in a batch, besides; 0: every candidate is a query of all others
+    epochs: int = option(220, "Each is one pass over the candidates.", least=1)
+    candidates: int = option(800, "In a batch.", least=2)
+    queries: int = option(100, "In a batch, besides; 0 lets all candidates be queries.", least=0)
     validation: int = 5000  # images kept from training, to choose the epoch
     bank: int = 10_000  # training images that vote in validation; in the test all do
     augment: str = "none"  # or shift, flip, or shift-flip
-    optimizer: str = "adam"  # of _OPTIMIZERS
-    learning_rate: float = 1e-3
+    optimizer: str = "adam"  # or sgd, or momentum
+    learning_rate: float = option(1e-3, "Of the net.", above=0)
     weight_decay: float = 0.0
     decay: bool = False  # linearly to zero
     sparse: bool = False  # no backward pass for images without a gradient; exact for nets without batch statistics
     # direct loss
     cost: str = "label-distance"  # or wrong-label
-    sides: Sides = "one"
-    epsilon: float = -0.1
+    sides: Literal["one", "both"] = option("one", "Of the direct loss.", of=lambda: ("one", "both"))
+    epsilon: float = option(-0.1, "Of the direct loss, its sign included.", nonzero=True)
     limit: float = 0.9999
     samples: int = 1
-    noise_variance: float = Gumbel.standard_variance
+    noise_variance: float = math.pi**2 / 6  # of standard Gumbel noise
     scale_input: str = "image"  # of a net of its own, or embedding: of one more layer
     scale_optimizer: str = "sgd"
     scale_learning_rate: float = 1e-6
@@ -72,35 +60,22 @@ class Config:
     temperature: float = 16.0
 
     def __post_init__(self) -> None:
-        if self.method not in METHODS:
+        if self.method not in METHODS and ":" not in self.method:
             raise ValueError(f"method is {self.method!r}; expected of {METHODS}")
-        if self.net not in nets.IMAGE_NETS:
-            raise ValueError(f"net is {self.net!r}; expected of {tuple(nets.IMAGE_NETS)}")
+        if self.net not in NETS:
+            raise ValueError(f"net is {self.net!r}; expected of {NETS}")
         if self.sparse and self.net != "lenet" and self.norm == "batch":
             raise ValueError("sparse is exact for nets without batch statistics only; give norm='group'")
 
-    def check(self, images: int, ranks: int = 1) -> None:
-        """Raise where so many training images and processes cannot make a batch."""
-        if self.candidates + self.queries > images:
-            raise UserError(
-                f"a batch of {self.candidates} candidates and {self.queries} queries needs more images than the "
-                f"{images} that {self.data} has for training; give fewer --candidates or --queries"
-            )
-        most = self.candidates // ranks * ranks - (self.queries == 0)
-        if not 1 <= self.k <= most:
-            raise UserError(
-                f"--k has {self.k}, but a batch has {self.candidates} candidates; expected 1 to {most}, "
-                "or give more --candidates"
-            )
-        if 0 < self.queries < ranks:
-            raise UserError(f"--queries is {self.queries}, but there are {ranks} processes; expected {ranks} or more")
 
-
-def paper(data: str, method: str, k: int, net: str, seed: int) -> Config:
+def paper(data: str, method: str, k: int, net: str | None = None, seed: int = 0) -> Config:
     """The paper's recipe; for the relaxations that of NeuralSort's authors, which it follows."""
     colour = data == "cifar-10"
+    net = net or {"mnist": "lenet", "digits": "resnet9"}.get(data, "resnet18")
     make = partial(Config, data, method, k, net, seed=seed, candidates=600 if colour else 800)
-    if method.startswith("d"):
+    if data == "digits":
+        make = partial(make, candidates=400, validation=200)
+    if method in DIRECT:
         return make(epsilon=-0.2 if colour else -0.1, samples=1 if k > 1 or method == "direct0" else 5)
     return make(
         optimizer="momentum",
@@ -110,9 +85,9 @@ def paper(data: str, method: str, k: int, net: str, seed: int) -> Config:
     )
 
 
-def best(data: str, method: str, k: int, net: str, seed: int) -> Config:
+def best(data: str, method: str, k: int, net: str | None = None, seed: int = 0) -> Config:
     """What two cores learn best from in minutes: every image is a query, a falling rate, varied images."""
-    direct = method.startswith("d")
+    direct, net = method in DIRECT, net or ("lenet" if data == "mnist" else "resnet9")
     make = partial(
         Config,
         data,
@@ -131,12 +106,13 @@ def best(data: str, method: str, k: int, net: str, seed: int) -> Config:
         limit=100.0 * k,
         scale_input="embedding",
         scale_optimizer="adam",
+        validation=200 if data == "digits" else 5000,
     )
     if net == "lenet":
         return make(
             # In the same time: a relaxation has more to compute, and a direct loss spares half of the backward passes.
             epochs=24 if direct else 12,
-            candidates=500,
+            candidates=400 if data == "digits" else 500,
             sparse=direct,
             noise_variance=0.03,
             scale_learning_rate=1e-3,
@@ -161,242 +137,124 @@ def best(data: str, method: str, k: int, net: str, seed: int) -> Config:
     return make()
 
 
-RECIPES: dict[str, Callable[[str, str, int, str, int], Config]] = {"paper": paper, "best": best}
+def adjust(config: Config, **overrides: Any) -> Config:
+    """An epsilon beyond the limit raises it."""
+    if "width" in overrides and config.net != "resnet9":
+        raise UserError(
+            f"--width is of a resnet9, but the net for {config.data} is {config.net}; leave it out, or give --net"
+        )
+    return replace(config, **overrides, limit=max(config.limit, abs(overrides.get("epsilon", 0))))
 
 
-_OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
-    "adam": torch.optim.Adam,
-    "sgd": torch.optim.SGD,
-    "momentum": partial(torch.optim.SGD, momentum=0.9),
+# Table 3: test accuracy in percent, for k = 1, 3, 5, 9; a line for each of the methods.
+_TABLE_3 = {
+    "mnist": """99.1 99.2 99.3 99.2
+        16.0 53.84 14.25 41.53
+        99.34 99.4 99.4 99.34
+        99.2 99.5 99.3 99.3
+        99.1 99.3 99.4 99.4
+        - - 99.3 -""",
+    "fashion-mnist": """89.8 93.2 93.5 93.7
+        92.5 93.4 93.3 93.2
+        92.6 93.3 94.0 93.7
+        92.6 93.2 93.5 93.0
+        92.2 93.1 93.3 93.4
+        - - 93.6 -""",
+    "cifar-10": """24.9 27.0 39.6 39.9
+        23.1 89.95 90.85 91.6
+        29.6 90.7 91.25 91.7
+        88.7 90.0 90.2 90.7
+        85.1 87.8 88.0 89.5
+        - - 90.1 -""",
+}
+TABLE_3 = {
+    (data, method, k): float(figure)
+    for data, text in _TABLE_3.items()
+    for method, line in zip(METHODS, text.splitlines(), strict=True)
+    for k, figure in zip((1, 3, 5, 9), line.split(), strict=True)
+    if figure != "-"
+}
+# Table 4: seconds for each epoch at k = 3, on one K80; an epoch is another number of queries for each.
+TABLE_4: dict[tuple[str, str], float] = {
+    ("mnist", "dsl"): 28.3,
+    ("mnist", "neuralsort-stochastic"): 14.4,
+    ("fashion-mnist", "dsl"): 198.6,
+    ("fashion-mnist", "neuralsort-stochastic"): 328.6,
+    ("cifar-10", "dsl"): 220.0,
+    ("cifar-10", "neuralsort-stochastic"): 337.6,
 }
 
 
-class Training:
-    """A net in training, with all that has to be saved to go on exactly."""
-
-    def __init__(self, config: Config, images: Images, ranks: Ranks):
-        config.check(len(images.train), ranks.count)
-        self.config, self.images, self.ranks = config, images, ranks
-        self.generator = torch.Generator().manual_seed(config.seed)
-        channels, size = images.train.shape[1], images.train.shape[-1]
-        options: dict[str, Any] = {} if config.net == "lenet" else {"norm": config.norm}
-        options |= {"width": config.width} if config.net == "resnet9" else {}
-        self.net = nets.IMAGE_NETS[config.net](channels, size, generator=self.generator, **options)
-        self.scale_net: nn.Module
-        if config.scale_input == "embedding":
-            width = embed(self.net, images, images.train[:1]).shape[1]
-            self.scale_net = nets.LinearScale(width, generator=self.generator)
-        else:
-            make_scale = nets.LeNetScale if 16 <= size < 32 else nets.ConvScale
-            self.scale_net = make_scale(channels, size, generator=self.generator)
-        self.train_net, self.train_scale_net = ranks.wrap(self.net), ranks.wrap(self.scale_net)
-        self.optimizer = _OPTIMIZERS[config.optimizer](
-            self.net.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay
-        )
-        self.scale_optimizer = _OPTIMIZERS[config.scale_optimizer](
-            self.scale_net.parameters(), lr=config.scale_learning_rate
-        )
-        self.epsilon = AdaptiveEpsilon(config.epsilon, limit=config.limit)
-        self.criterion = DirectLoss(
-            Subset(config.k),
-            epsilon=self.epsilon,
-            sides=config.sides,
-            noise=Gumbel(config.noise_variance),
-            samples=1 if config.method == "direct0" else config.samples,
-        )
-        self.epoch = 0
-        self.commits: list[str] = []  # whose code trained it
-        self.curve: list[dict[str, float]] = []
-        self.best: dict[str, Any] = {"accuracy": -1.0}
-
-    def run_epoch(self, on_step: Callable[[int, int], None] = lambda done, total: None) -> dict[str, float]:
-        """One pass over the candidates; return the means of what its steps saw."""
-        config, start = self.config, time.perf_counter()
-        self.net.train()
-        seen = []
-        batches = list(self.batches())
-        for index, (candidates, queries) in enumerate(batches):
-            if config.decay:
-                done = (self.epoch + index / len(batches)) / config.epochs
-                for group in self.optimizer.param_groups:
-                    group["lr"] = config.learning_rate * (1 - done)
-            seen.append(self.step(candidates, queries))
-            on_step(index + 1, len(batches))
-        self.epoch += 1
-        self.commits = list(dict.fromkeys([*self.commits, code_version()]))
-        self.ranks.agree(self.epsilon.value)
-        seconds = time.perf_counter() - start
-        asked = sum(len(queries) if config.queries else len(candidates) for candidates, queries in batches)
-        means = {name: sum(step[name] for step in seen) / len(seen) for name in seen[0]}
-        return {**means, "seconds": seconds, "seconds_per_query": seconds / asked}
-
-    def batches(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """Indices of candidates and of queries, disjoint."""
-        config = self.config
-        order = torch.randperm(len(self.images.train), generator=self.generator)
-        size = config.candidates
-        twice = torch.cat([order, order])
-        for first in range(0, len(order) - size + 1, size):
-            yield twice[first : first + size], twice[first + size : first + size + config.queries]
-
-    def step(self, candidates: Tensor, queries: Tensor) -> dict[str, float]:
-        """One step on a batch: from the embeddings to their gradient, and from there back through the net."""
-        config, ranks = self.config, self.ranks
-        candidates, queries = ranks.share(candidates), ranks.share(queries)
-        index = torch.cat([candidates, queries])
-        generator = ranks.own(self.generator)
-        inputs = self.images.normalize(augment(self.images.train[index], config.augment, generator))
-        labels = self.images.train_labels[index]
-        with torch.set_grad_enabled(not config.sparse):
-            embedded = (self.net if config.sparse else self.train_net)(inputs)
-        leaf = embedded.detach().requires_grad_()
-        loss, sigma = self._loss(leaf, labels, len(candidates), inputs, generator)
-        loss.backward()
-        gradient = torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
-        self.optimizer.zero_grad()
-        active = gradient.abs().amax(1) > 0
-        if config.sparse:
-            if not active.any():
-                active[0] = True  # every rank takes part in the exchange of gradients
-            self.train_net(inputs[active]).backward(gradient[active])
-        else:
-            embedded.backward(gradient)
-        self.optimizer.step()
-        if config.method == "dsl":
-            self.scale_optimizer.step()
-            self.scale_optimizer.zero_grad()
-        return {"loss": loss.item(), "active": active.float().mean().item(), "sigma": sigma}
-
-    def _loss(
-        self, leaf: Tensor, labels: Tensor, candidates: int, inputs: Tensor, generator: torch.Generator
-    ) -> tuple[Tensor, float]:
-        """The mean over this rank's queries, and their mean scale. What all ranks give an embedding is summed, and
-        parameters get the mean over ranks: that of all queries."""
-        config, ranks = self.config, self.ranks
-        alone, direct = config.queries == 0, config.method.startswith("d")
-        bank, bank_labels = ranks.gather(leaf[:candidates]), ranks.gather_labels(labels[:candidates])
-        asking = slice(0, candidates) if alone else slice(candidates, None)
-        scores = negative_distance(leaf[asking], bank)
-        if direct and config.cost == "label-distance":
-            cost = costs.label_distance(-scores, bank_labels, labels[asking])
-        else:
-            cost = costs.wrong_label(bank_labels, labels[asking], config.k)
-        if alone:
-            scores, cost = (_without_own(part, ranks.index * candidates) for part in (scores, cost))
-        if not direct:
-            return self._relaxed(scores, cost, generator).mean(), 0.0
-        scale: float | Tensor = {"direct0": 0.0, "direct1": 1.0}.get(config.method, 0.0)
-        if config.method == "dsl":
-            scale = self.train_scale_net((inputs if config.scale_input == "image" else leaf.detach())[asking])
-        loss = self.criterion(scores, cost, scale=scale, generator=generator)
-        return loss, scale.mean().item() if isinstance(scale, Tensor) else scale
-
-    def _relaxed(self, scores: Tensor, wrong: Tensor, generator: torch.Generator) -> Tensor:
-        """The relaxed share of wrong neighbours; NeuralSort sorts by squared distances."""
-        config = self.config
-        if config.method == "neuralsort":
-            chosen = neuralsort(-scores.square(), config.temperature, config.k).sum(-2).unsqueeze(0)
-        elif config.method == "neuralsort-stochastic":
-            keys = perturb(-scores.square(), samples=config.samples, generator=generator)
-            chosen = neuralsort(keys, config.temperature, config.k).sum(-2)
-        else:
-            keys = perturb(scores, samples=config.samples, generator=generator)
-            chosen = relaxed_subset(keys, Subset(config.k), config.temperature)
-        return (chosen * wrong).sum(-1)
-
-    def state(self) -> dict[str, Any]:
-        """Everything that training goes on from."""
-        return {
-            "config": config_hash("neighbors", asdict(self.config)),
-            "epoch": self.epoch,
-            "commits": self.commits,
-            "curve": self.curve,
-            "best": self.best,
-            "net": self.net.state_dict(),
-            "scale_net": self.scale_net.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
-            "scale_optimizer": self.scale_optimizer.state_dict(),
-            "criterion": self.criterion.state_dict(),
-            "generator": self.generator.get_state(),
-        }
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Go on from a saved state."""
-        for name in ("epoch", "commits", "curve", "best"):
-            setattr(self, name, state[name])
-        for name in ("net", "scale_net", "optimizer", "scale_optimizer", "criterion"):
-            getattr(self, name).load_state_dict(state[name])
-        self.generator.set_state(state["generator"])
+def _figure(found: float | None) -> str | None:
+    return f"{found:g}" if found else None
 
 
-def train(
-    config: Config,
-    images: Images,
-    checkpoint: Path,
-    ranks: Ranks = Ranks(),
-    on_step: Callable[[int, int, int], None] = lambda epoch, done, total: None,
-    on_epoch: Callable[[dict[str, float]], None] = lambda point: None,
-) -> dict[str, Any]:
-    """Train a cell, from its checkpoint where there is one; return its result.
-
-    ``on_epoch`` is also called with the last point of a checkpoint.
-    """
-    training = Training(config, images, ranks)
-    if checkpoint.exists():
-        training.restore(load_checkpoint(checkpoint, config))
-        on_epoch(training.curve[-1])
-    while training.epoch < config.epochs:
-        point = training.run_epoch(lambda done, total: on_step(training.epoch, done, total))
-        if ranks.index == 0:
-            point["validation_accuracy"] = accuracy(
-                training.net, config.k, images, images.held, images.held_labels, config.bank
-            )
-            training.curve.append({"epoch": training.epoch, **point})
-            if point["validation_accuracy"] >= training.best["accuracy"]:
-                kept = {name: value.clone() for name, value in training.net.state_dict().items()}
-                training.best = {"accuracy": point["validation_accuracy"], "epoch": training.epoch, "net": kept}
-            save_checkpoint(checkpoint, training.state())
-            on_epoch(training.curve[-1])
-        ranks.wait()
-    if ranks.index:
-        return {}
-    training.net.load_state_dict(training.best["net"])
-    curve = training.curve
-    return {
-        "accuracy": 100 * accuracy(training.net, config.k, images, images.test, images.test_labels),
-        "validation_accuracy": 100 * training.best["accuracy"],
-        "best_epoch": training.best["epoch"],
-        "sigma": curve[training.best["epoch"] - 1]["sigma"],
-        "final_epsilon": float(training.epsilon),
-        "seconds_per_epoch": sum(point["seconds"] for point in curve) / len(curve),
-        "seconds_per_query": sum(point["seconds_per_query"] for point in curve) / len(curve),
-        "processes": ranks.count,
-        "commits": training.commits,
-        "curve": curve,
-    }
+def _accuracy(line: Line) -> str:
+    spread = f" ± {line['_deviation']:.2f}" if line["_seeds"] > 1 else ""
+    return f"{line['accuracy']:.2f}{spread}"
 
 
-def save_checkpoint(path: Path, state: dict[str, Any]) -> None:
-    """Whole or not at all."""
-    with open_atomically(path) as file:
-        torch.save(state, file)
-
-
-def load_checkpoint(path: Path, config: Config) -> dict[str, Any]:
-    """A saved state of this configuration; nothing in it can execute code."""
-    try:
-        state: dict[str, Any] = torch.load(path, weights_only=True)
-    except Exception as error:
-        raise UserError(f"{path} is no checkpoint ({type(error).__name__}); delete it to start again") from None
-    if not isinstance(state, dict) or state.get("config") != config_hash("neighbors", asdict(config)):
-        raise UserError(f"{path} is a checkpoint of another configuration; give another --checkpoints folder")
-    return state
-
-
-def _without_own(scores: Tensor, first: int) -> Tensor:
-    """(Q, N) without the entries (i, first + i): a query is not its own neighbour."""
-    if scores.shape[0] == scores.shape[1]:
-        return without_diagonal(scores)
-    rows = torch.arange(len(scores)).unsqueeze(1)
-    others = torch.arange(scores.shape[1] - 1) + (torch.arange(scores.shape[1] - 1) >= first + rows)
-    return scores.gather(1, others)
+EXPERIMENT = Experiment(
+    name="neighbors",
+    command="knn",
+    title="k nearest neighbours: ours beside the paper's (tables 3 and 4)",
+    text="Learn an embedding of images whose k nearest neighbours carry the right label: tables 3 and 4 of the paper. "
+    "Tested by majority vote over the training images.",
+    config=Config,
+    train="directloss.experiments.neighbor_training:train",
+    axes=("data", "seed", "method", "k"),
+    recipes={"best": best, "paper": paper},
+    adjust=adjust,
+    check="directloss.experiments.neighbor_training:check",
+    weight=lambda config: float(config.epochs),
+    settings={
+        "data_dir": (Path, None, "Image files. Default $DIRECTLOSS_DATA_DIR, then ~/.cache/directloss."),
+        "checkpoints": (Path, Path("checkpoints"), "Folder to resume from. Default checkpoints."),
+    },
+    ranks=True,
+    columns=(
+        Column("data", "data", setting=True),
+        Column("method", "method"),
+        Column("k", "k"),
+        Column("net"),
+        Column(
+            "_net",
+            "net",
+            lambda rows: f"resnet9-{rows[0]['width']}" if rows[0]["net"] == "resnet9" else rows[0]["net"],
+            setting=True,
+        ),
+        Column("recipe", "recipe", setting=True),
+        Column("epochs", "epochs", setting=True),
+        Column(
+            "accuracy",
+            "accuracy %",
+            mean("accuracy"),
+            _accuracy,
+            lambda line: _figure(TABLE_3.get((line["data"], line["method"], line["k"]))),
+        ),
+        Column("_deviation", "", deviation("accuracy")),
+        Column("_seeds", "seeds", len, lambda line: str(line["_seeds"]) if line["_seeds"] > 1 else "", setting=True),
+        Column("validation_accuracy", "valid. %", mean("validation_accuracy"), "{:.2f}"),
+        Column("sigma", "sigma", mean("sigma"), "{:.3f}"),
+        Column(
+            "seconds_per_epoch",
+            "s/epoch",
+            mean("seconds_per_epoch"),
+            "{:.1f}",
+            lambda line: _figure(TABLE_4.get((line["data"], line["method"]))),
+        ),
+        Column(
+            "seconds_per_query",
+            "ms/query",
+            mean("seconds_per_query"),
+            lambda line: f"{1e3 * line['seconds_per_query']:.2f}",
+        ),
+        Column("seed"),
+        Column("_seed", "seed", lambda rows: ", ".join(str(row["seed"]) for row in rows), setting=True),
+    ),
+    figures=(Drawing("curves", "Learning curves", draw, points, by=("data", "recipe")),),
+    spread=lambda rows: "standard deviation over seeds" if len(rows) > 1 else "one training",
+    by=("data", "recipe"),
+    example="--data mnist --k 1,3,5,9",
+    over="seed",
+)

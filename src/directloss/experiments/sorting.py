@@ -1,31 +1,13 @@
-"""Learning to sort by matching: tables 1 and 2 and figure 3 of the paper.
+"""Learning to sort by matching: tables 1 and 2 of the paper, ``directloss sort``."""
 
-Ten sequences of d uniform numbers; a net scores every (number, position) pair; the prediction is the best matching.
-All repetitions of a cell are trained together: parameters, data, noise, epsilon and early stopping have a leading
-axis R, so that one solver call serves them all.
-"""
-
-import copy
 import math
-import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
-from functools import cache
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
-import numpy as np
-import torch
-from torch import Tensor
-
-from directloss import costs
-from directloss.layers.sinkhorn import sinkhorn
-from directloss.losses.direct import Sides, evaluate_direct
-from directloss.losses.epsilon import AdaptiveEpsilon
-from directloss.nets import SortingNet, SortingScale
-from directloss.noise import Gumbel, Noise
-from directloss.perturbation import perturb
-from directloss.runs import Store, Workers, fan_out
-from directloss.structures.matching import Matching
+from directloss.lab.experiment import Experiment
+from directloss.lab.options import option
+from directloss.lab.table import Column, Line, deviation, mean
 
 METHODS = ("direct0", "direct1", "dsl", "gumbel-sinkhorn")
 COSTS = ("weighted-column", "weighted-row", "squared-error", "hamming", "rank-distance", "rank-distance-squared")
@@ -35,24 +17,24 @@ COSTS = ("weighted-column", "weighted-row", "squared-error", "hamming", "rank-di
 class Config:
     """Every choice of a cell. The defaults are the paper's, or its released program's where the paper is silent."""
 
-    method: str  # of METHODS
-    size: int
+    method: str = option(help="With commas.", name="methods", of=lambda: METHODS, own=True, preset=",".join(METHODS))
+    size: int = option(help="How many numbers, with commas.", name="sizes", least=2, preset="5,10,25,40,60,100")
     recipe: str = "paper"
-    seed: int = 0
+    seed: int = option(0, "Of data, nets and noise.", least=0, preset=0)
     # data and training
     sequences: int = 10
-    fresh: bool = False  # draw new sequences at every step
-    max_epochs: int = 2000
+    fresh: bool = option(False, "Draw new training sequences at every step.")
+    max_epochs: int = option(2000, "At most.", name="epochs", least=1)
     patience: int = 50  # on the noisy training error; 0 for none. The last state is tested, not the best.
     learning_rate: float = 0.1  # Adam, score net
     decay: bool = False  # linearly to zero over the epochs
     # direct loss
-    cost: str = "weighted-column"  # of COSTS
-    sides: Sides = "one"
-    epsilon: float = -12.0
+    cost: str = option("weighted-column", "What a misplaced number costs.", of=lambda: COSTS)
+    sides: Literal["one", "both"] = "one"
+    epsilon: float = option(-12.0, "Of the direct loss, its sign included.", nonzero=True)
     growth: float = 1.1  # when a repetition gives no difference although something is misplaced
     limit: float = 1200.0
-    samples: int = 5
+    samples: int = option(5, "Noise draws for each sequence.", least=1)
     noise_variance: float = 3.0
     scale_learning_rate: float = 1e-6  # SGD, scale net; its gradient is a sum over samples and sequences, without 1/eps
     # Gumbel-Sinkhorn
@@ -60,7 +42,7 @@ class Config:
     iterations: int = 20
 
     def __post_init__(self) -> None:
-        if self.method not in METHODS or self.cost not in COSTS:
+        if (self.method not in METHODS and ":" not in self.method) or self.cost not in COSTS:
             raise ValueError(f"method is {self.method!r}, cost {self.cost!r}; expected of {METHODS} and of {COSTS}")
 
     @property
@@ -70,299 +52,120 @@ class Config:
         return int(min(200, max(4, 2_000_000 // entries)))
 
 
-def paper(method: str, size: int, seed: int) -> Config:
+def paper(method: str, size: int, seed: int = 0) -> Config:
     """The paper's recipe. Gumbel-Sinkhorn, for which it names none, stops as the others do: later is worse."""
     samples = {"direct0": 1, "gumbel-sinkhorn": 10}.get(method, 5)
     return Config(method, size, seed=seed, samples=samples)
 
 
-def best(method: str, size: int, seed: int) -> Config:
+def best(method: str, size: int, seed: int = 0) -> Config:
     """The same net, data and test with the recipe that sorts best."""
+    config = Config(method, size, "best", seed, max_epochs=500, patience=0, samples=10, decay=True)
     if method == "gumbel-sinkhorn":
-        return Config(method, size, "best", seed, max_epochs=500, patience=0, samples=10, decay=True)
-    return Config(
-        method,
-        size,
-        "best",
-        seed,
-        max_epochs=200,
-        patience=0,
-        decay=True,
-        cost="rank-distance",
-        sides="both",
-        epsilon=12.0,
-        samples=1,
-        noise_variance=0.03,
+        return config
+    direct = {"cost": "rank-distance", "sides": "both", "epsilon": 12.0, "samples": 1, "noise_variance": 0.03}
+    return replace(config, max_epochs=200, **direct)  # type: ignore[arg-type]
+
+
+def adjust(config: Config, **overrides: Any) -> Config:
+    """Another epsilon has another limit."""
+    limit = {"limit": 100 * abs(overrides["epsilon"])} if "epsilon" in overrides else {}
+    return replace(config, **overrides, **limit)
+
+
+def wilson(successes: int, trials: int) -> tuple[float, float]:
+    """The 95 % Wilson interval of a share."""
+    z = 1.959964
+    share = successes / trials
+    center = share + z * z / (2 * trials)
+    spread = z * math.sqrt(share * (1 - share) / trials + z * z / (4 * trials * trials))
+    scale = 1 + z * z / trials
+    return max(0.0, (center - spread) / scale), min(1.0, (center + spread) / scale)
+
+
+def _interval(line: Line) -> str:
+    low, high = wilson(round(line["perfect"] * line["repetitions"] / 100), line["repetitions"])
+    return f"{100 * low:.1f} - {100 * high:.1f}"
+
+
+# Table 1: perfectly sorted test sequences, share of misplaced entries with its standard deviation; all in percent.
+_SIZES = (5, 10, 25, 40, 60, 100)
+TABLE_1 = {
+    method: dict(zip(_SIZES, zip(perfect, wrong, spread, strict=True), strict=True))
+    for method, perfect, wrong, spread in (
+        (
+            "direct0",
+            (98.5, 97.0, 89.5, 84.5, 82.0, 74.9),
+            (0.6, 0.6, 0.9, 1.2, 0.9, 1.4),
+            (4.9, 3.4, 2.8, 4.5, 2.6, 6.9),
+        ),
+        ("direct1", (100.0, 100.0, 97.5, 90.5, 80.0, 68.5), (0.0, 0.0, 0.3, 0.6, 0.9, 1.2), (0, 0, 1.7, 2.2, 2.2, 2.4)),
+        ("dsl", (100.0, 100.0, 97.5, 91.6, 83.3, 76.8), (0.0, 0.0, 0.3, 0.5, 0.7, 0.9), (0, 0, 1.6, 1.6, 1.8, 2.1)),
+        (
+            "gumbel-sinkhorn",
+            (100.0, 100.0, 87.5, 83.5, 21.0, 0.0),
+            (0, 0, 1.0, 1.0, 5.0, 11.3),
+            (0, 0, 3.0, 5.0, 9.0, 11.2),
+        ),
     )
+}
+# Table 2: seconds for each epoch, on one K80.
+TABLE_2: dict[str, dict[int, float]] = {
+    "dsl": {10: 0.247, 40: 0.252, 100: 0.304},
+    "gumbel-sinkhorn": {10: 0.288, 40: 0.294, 100: 0.306},
+}
 
 
-RECIPES: dict[str, Callable[[str, int, int], Config]] = {"paper": paper, "best": best}
+def _paper(line: Line, show: str) -> str | None:
+    theirs = TABLE_1.get(line["method"], {}).get(line["size"])
+    return show.format(*theirs) if theirs else None
 
 
-class _Stack:
-    """Repetitions in training: everything that belongs to one has index r on its first axis.
-
-    A repetition's bits do not depend on the others, as long as there are others: torch reduces a batch of one in
-    another order. So a last one keeps a companion, which is not live: it is trained and never reported.
-    """
-
-    def __init__(self, config: Config, repetitions: Sequence[int]):
-        self.config = config
-        self.repetitions = [*repetitions, *repetitions][: max(2, len(repetitions))]
-        self.live = torch.arange(len(self.repetitions)) < len(repetitions)
-        self.generators = [_generator(config, repetition) for repetition in self.repetitions]
-        count, size = len(self.repetitions), config.size
-        self.train = self._draw(config.sequences)
-        self.test = self._draw(1)
-        self.net = SortingNet(size, stack=(count,))
-        self.scale_net = SortingScale(size, stack=(count,))
-        for module, make in ((self.net, SortingNet), (self.scale_net, SortingScale)):
-            each = [make(size, generator=generator).state_dict() for generator in self.generators]
-            module.load_state_dict({name: torch.stack([state[name] for state in each]) for name in each[0]})
-        self.optimizer = torch.optim.Adam(self.net.parameters(), lr=config.learning_rate)
-        self.scale_optimizer = torch.optim.SGD(self.scale_net.parameters(), lr=config.scale_learning_rate)
-        self.epsilon = AdaptiveEpsilon(abs(config.epsilon), config.growth, config.limit, shape=(count,))
-        self.best = torch.full((count,), torch.inf)
-        self.waited = torch.zeros(count, dtype=torch.int64)
-        self.seconds = torch.zeros(count, dtype=torch.float64)
-        self.drawn = torch.empty(0, 0, count)  # noise of the next steps, (steps, S, R, B, n, n)
-        self._prepare()
-
-    def _draw(self, sequences: int) -> Tensor:
-        return torch.stack([torch.rand(sequences, self.config.size, generator=g) for g in self.generators])
-
-    def _prepare(self) -> None:
-        """What follows from the training sequences: where each number belongs, and what misplacing it costs."""
-        x = self.train
-        self.ranks = _ranks(x)
-        self.target = torch.nn.functional.one_hot(self.ranks, x.shape[-1]).to(x.dtype)
-        self.squared = costs.squared_error(x, x.sort(-1, descending=True).values)
-        self.cost = _cost(self.config.cost, x)
-
-    def keep(self, staying: Tensor) -> None:
-        """Drop the repetitions that are done."""
-        self.live = self.live & staying
-        index = self.live.nonzero().squeeze(-1)
-        if len(index) == 1:
-            index = torch.cat([index, (index + 1) % len(self.live)])
-        self.repetitions = [self.repetitions[i] for i in index]
-        self.generators = [self.generators[i] for i in index]
-        for name in ("train", "test", "ranks", "target", "squared", "cost", "best", "waited", "seconds", "live"):
-            setattr(self, name, getattr(self, name)[index])
-        self.epsilon.value = self.epsilon.value[index]
-        self.drawn = self.drawn[:, :, index]
-        _shrink(self.net, self.optimizer, index)
-        _shrink(self.scale_net, self.scale_optimizer, index)
-
-    def step(self, epoch: int) -> "Step":
-        """One full-batch step of every repetition."""
-        config = self.config
-        if config.fresh and epoch:
-            self.train = self._draw(config.sequences)
-            self._prepare()
-        if config.decay:
-            for group in self.optimizer.param_groups:
-                group["lr"] = config.learning_rate * (1 - epoch / config.max_epochs)
-        self.optimizer.zero_grad()
-        self.scale_optimizer.zero_grad()
-        step = self._sinkhorn_step() if config.method == "gumbel-sinkhorn" else self._direct_step()
-        self.optimizer.step()
-        if config.method == "dsl":
-            self.scale_optimizer.step()
-        return step
-
-    def _direct_step(self) -> "Step":
-        config = self.config
-        scores = self.net(self.train)
-        scale: float | Tensor = {"direct0": 0.0, "direct1": 1.0}.get(config.method, 0.0)
-        noise: Noise | Tensor = Gumbel()
-        if config.method != "direct0":
-            noise = self._noise(Gumbel(config.noise_variance))
-        if config.method == "dsl":
-            scale = self.scale_net(self.train)
-        # Each repetition has its own epsilon: fold its size into the cost, and its sign into the step.
-        output = evaluate_direct(
-            scores,
-            self.cost * self.epsilon.value.float()[:, None, None, None],
-            Matching(),
-            epsilon=1.0 if config.epsilon > 0 else -1.0,
-            sides=config.sides,
-            scale=scale,
-            noise=noise,
-            samples=1 if config.method == "direct0" else config.samples,
-            reduction="none",
-        )
-        # The released program's gradient: y_eps - y, summed over samples and sequences, without 1 / eps.
-        y = output.vertices[0]
-        (output.loss.sum() * y.slots.shape[1]).backward()
-        right = y.at(self.target)
-        self.epsilon.update(output.informative().any(-1), ~right[0].bool().flatten(2).all(-1).all(0))
-        return Step(
-            error=y.select(0).inner(self.squared).mean((0, 2)),
-            right=right.mean((1, 3, 4)),
-            scale=scale.detach().mean(-1) if isinstance(scale, Tensor) else torch.full((len(self.train),), scale),
-        )
-
-    def _sinkhorn_step(self) -> "Step":
-        config = self.config
-        scores = self.net(self.train)
-        noise = self._noise(Gumbel())
-        relaxed = sinkhorn(perturb(scores, 1.0, noise), Matching(), config.temperature, config.iterations)
-        # Position j receives the mixture sum_i P_ij x_i, which should be the j-th largest number.
-        received = torch.einsum("srbij,rbi->srbj", relaxed, self.train)
-        target = self.train.sort(-1, descending=True).values
-        error = (received - target).square().sum(-1).mean((0, 2))
-        error.sum().backward()
-        right = (relaxed.detach().argmax(-1) == self.ranks).float().mean((0, 2, 3))
-        return Step(error=error.detach(), right=right.unsqueeze(0), scale=torch.ones(len(self.train)))
-
-    def _noise(self, noise: Noise) -> Tensor:
-        """Draws (S, R, B, n, n) in which each repetition uses its own generator, whoever it is trained with.
-
-        Small ones are drawn for several steps at once: a call costs as much as some thousand numbers.
-        """
-        if not len(self.drawn):
-            config = self.config
-            one = (config.samples, config.sequences, config.size, config.size)
-            steps = max(1, 32_000 // math.prod(one))
-            drawn = torch.empty(steps, config.samples, len(self.generators), *one[1:])
-            for index, generator in enumerate(self.generators):
-                noise.fill(drawn[:, :, index].flatten(0, 1), generator)
-            self.drawn = drawn
-        now, self.drawn = self.drawn[0], self.drawn[1:]
-        return now
-
-    @torch.no_grad()
-    def evaluate(self) -> list[dict[str, Any]]:
-        """The test of every repetition: its fresh sequence, sorted without noise.
-
-        In float64: numbers closer than a millionth, which long sequences have, tie in float32 scores. Equal numbers
-        may stand in either order.
-        """
-        net, test = copy.deepcopy(self.net).double(), self.test.double()
-        predicted = Matching().solve(net(test)).argmax(-1).squeeze(1)
-        placed = test.squeeze(1).gather(-1, predicted.argsort(-1))
-        wrong = (placed != placed.sort(-1, descending=True).values).double().mean(-1)
-        one, two = torch.triu_indices(self.config.size, self.config.size, 1)
-        tau = 2 * (placed[:, one] >= placed[:, two]).double().mean(-1) - 1
-        return [
-            {"perfect": w == 0.0, "wrong": w, "kendall_tau": t}
-            for w, t in zip(wrong.tolist(), tau.tolist(), strict=True)
-        ]
+def _seconds_per_epoch(rows: Sequence[Any]) -> float:
+    return float(sum(row["seconds"] for row in rows) / sum(row["epochs"] for row in rows))
 
 
-@dataclass(frozen=True)
-class Step:
-    """What one step saw, for each repetition."""
-
-    error: Tensor  # (R,), squared error of the noisy training prediction
-    right: Tensor  # (T, R), share of rightly placed entries of y, y_eps, ...
-    scale: Tensor  # (R,)
-
-
-def train(
-    config: Config, repetitions: Sequence[int], on_step: Callable[[Step], None] = lambda step: None
-) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Train repetitions together; yield (repetition, result) as each stops."""
-    stack = _Stack(config, repetitions)
-    for epoch in range(1, config.max_epochs + 1):
-        start = time.perf_counter()
-        step = stack.step(epoch - 1)
-        on_step(step)
-        improved = step.error < stack.best
-        stack.best = torch.where(improved, step.error, stack.best)
-        stack.waited = torch.where(improved, 0, stack.waited + 1)
-        stack.seconds += (time.perf_counter() - start) / len(stack.repetitions)
-        stops = stack.live & (
-            (epoch == config.max_epochs) | ((stack.waited >= config.patience) & (config.patience > 0))
-        )
-        if stops.any():
-            tests = stack.evaluate()
-            for index in stops.nonzero().squeeze(-1).tolist():
-                yield (
-                    stack.repetitions[index],
-                    {
-                        **tests[index],
-                        "epochs": epoch,
-                        "seconds": stack.seconds[index].item(),
-                        "training_error": step.error[index].item(),
-                        "sigma": step.scale[index].item(),
-                        "final_epsilon": stack.epsilon.value[index].item(),
-                    },
-                )
-            if not (stack.live & ~stops).any():
-                return
-            stack.keep(~stops)
-
-
-def train_group(config: Config, repetitions: Sequence[int], threads: int) -> list[tuple[int, dict[str, Any]]]:
-    """``train`` for a worker process."""
-    torch.set_num_threads(threads)
-    _compile_kernels(config.method)
-    return list(train(config, repetitions))
-
-
-@cache
-def _compile_kernels(method: str) -> None:
-    """Take one small step, so that no repetition's time includes a compiler's."""
-    _Stack(Config(method, 2, sequences=1), [0]).step(0)
-
-
-def sweep(
-    configs: Sequence[Config],
-    repetitions: int,
-    store: Store,
-    workers: Workers = Workers(),
-    on_progress: Callable[[Config, int], None] = lambda config, count: None,
-) -> None:
-    """Train what is missing of the first ``repetitions`` of every cell, and save each group as it finishes."""
-    tasks: list[tuple[Config, list[int], int]] = []
-    for config in configs:
-        finished = store.finished("sorting", asdict(config))
-        missing = [repetition for repetition in range(repetitions) if repetition not in finished]
-        on_progress(config, repetitions - len(missing))
-        starts = range(0, len(missing), config.stack)
-        tasks += [(config, missing[first : first + config.stack], workers.threads) for first in starts]
-    tasks.sort(key=lambda task: -task[0].size)  # the longest first, so that no worker is left alone with it
-    for index, results in fan_out(train_group, tasks, workers):
-        config = tasks[index][0]
-        store.add("sorting", asdict(config), results)
-        on_progress(config, len(results))
-
-
-def _shrink(module: torch.nn.Module, optimizer: torch.optim.Optimizer, index: Tensor) -> None:
-    """Keep the copies ``index`` of a stacked module, with the optimiser's memory of them."""
-    for part in module.modules():
-        for name, old in list(part.named_parameters(recurse=False)):
-            new = torch.nn.Parameter(old.detach()[index])
-            setattr(part, name, new)
-            state = optimizer.state.pop(old, {})
-            optimizer.state[new] = {
-                key: value[index] if isinstance(value, Tensor) and value.dim() else value
-                for key, value in state.items()
-            }
-            for group in optimizer.param_groups:
-                group["params"] = [new if parameter is old else parameter for parameter in group["params"]]
-
-
-def _generator(config: Config, repetition: int) -> torch.Generator:
-    """A repetition's own randomness; the same for every method and recipe, so that they meet the same data."""
-    seed = np.random.SeedSequence([config.seed, config.size, repetition]).generate_state(1, np.uint64)[0]
-    return torch.Generator().manual_seed(int(seed >> 1))
-
-
-def _ranks(x: Tensor) -> Tensor:
-    """The position of each number in descending order."""
-    return x.argsort(-1, descending=True).argsort(-1)
-
-
-def _cost(name: str, x: Tensor) -> Tensor:
-    ranks = _ranks(x)
-    target = torch.nn.functional.one_hot(ranks, x.shape[-1]).to(x.dtype)
-    if name == "hamming":
-        return costs.hamming(target)
-    if name == "squared-error":
-        return costs.squared_error(x, x.sort(-1, descending=True).values)
-    if name.startswith("weighted-"):
-        return costs.weighted_hamming(x, target, by="row" if name == "weighted-row" else "column")
-    return costs.rank_distance(x, descending=True, power=2.0 if name.endswith("squared") else 1.0) / x.shape[-1]
+EXPERIMENT = Experiment(
+    name="sorting",
+    command="sort",
+    title="Learning to sort by matching: ours beside the paper's (table 1)",
+    text="Learn to sort d numbers by matching them to positions, from ten sequences: tables 1 and 2 of the paper. Each "
+    "repetition is tested on one fresh sequence. The methods direct0 and direct1 have noise of scale 0 and 1, dsl a "
+    "learned scale.",
+    config=Config,
+    train="directloss.experiments.sorting_stack:train",
+    axes=("method", "size"),
+    recipes={"paper": paper, "best": best},
+    adjust=adjust,
+    repetitions=200,
+    stack=lambda config: config.stack,
+    weight=lambda config: (
+        (10 if "sinkhorn" in config.method else 1) * config.size**2 * config.samples * config.max_epochs
+    ),
+    threads=1,
+    columns=(
+        Column("method", "method"),
+        Column("size", "d"),
+        Column("recipe", "recipe", setting=True),
+        Column("repetitions", "n", len),
+        Column("perfect", "perfect %", mean("perfect", 100), "{:.1f}"),
+        Column("_interval", "95 % interval", len, _interval, lambda line: _paper(line, "{0:g}"), below=True),
+        Column(
+            "wrong_mean",
+            "misplaced %",
+            mean("wrong", 100),
+            lambda line: f"{line['wrong_mean']:.2f} ± {line['wrong_std']:.1f}",
+            lambda line: _paper(line, "{1:g} ± {2:g}"),
+        ),
+        Column("wrong_std", "", deviation("wrong", 100)),
+        Column("kendall_tau", "tau", mean("kendall_tau"), "{:.4f}"),
+        Column("epochs_mean", "epochs", mean("epochs"), "{:.0f}"),
+        Column(
+            "seconds_per_epoch", "ms/epoch", _seconds_per_epoch, lambda line: f"{1e3 * line['seconds_per_epoch']:.2f}"
+        ),
+        Column("_seed", "seed", lambda rows: rows[0]["seed"], setting=True),
+    ),
+    spread=lambda rows: "95 % Wilson interval, standard deviation over repetitions",
+    by=("recipe", "seed"),
+    example="--recipe paper",
+)

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from directloss.judging.exact import Exact, Expectation, enumerate_small, exact
+from directloss.judging.shown import Shown
 from directloss.losses.task import Cost
 from directloss.noise import Gumbel, Noise
 from directloss.parts import Scores, as_parts, fit_cost
@@ -50,8 +51,8 @@ class Measurement:
         return "both" if sides == "both" else "one, ε < 0" if epsilon < 0 else "one, ε > 0"
 
 
-@dataclass(frozen=True)
-class Audit:
+@dataclass(frozen=True, repr=False)
+class Audit(Shown):
     """What ``audit`` found."""
 
     structure: str

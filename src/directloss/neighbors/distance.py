@@ -63,3 +63,12 @@ def without_diagonal(square: Tensor) -> Tensor:
     """(n, n) -> (n, n - 1): each row without its own entry. Differentiable."""
     n = len(square)
     return square.flatten()[1:].view(n - 1, n + 1)[:, :-1].reshape(n, n - 1)
+
+
+def without_own(scores: Tensor, first: int) -> Tensor:
+    """(Q, N) without the entries (i, first + i): a query is not its own neighbour. Differentiable."""
+    if scores.shape[0] == scores.shape[1]:
+        return without_diagonal(scores)
+    rows = torch.arange(len(scores), device=scores.device).unsqueeze(1)
+    others = torch.arange(scores.shape[1] - 1, device=scores.device)
+    return scores.gather(1, others + (others >= first + rows))

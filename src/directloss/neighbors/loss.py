@@ -1,5 +1,8 @@
 """The share of an item's k nearest neighbours that carry another label, as a loss of the embeddings."""
 
+from collections.abc import Callable
+from typing import Literal
+
 import torch
 from torch import Tensor, nn
 
@@ -7,7 +10,7 @@ from directloss import costs
 from directloss.losses.criterion import DirectLoss
 from directloss.losses.direct import Sides
 from directloss.losses.epsilon import AdaptiveEpsilon
-from directloss.neighbors.distance import check_embeddings, negative_distance, without_diagonal
+from directloss.neighbors.distance import check_embeddings, negative_distance, without_own
 from directloss.noise import Gumbel, Noise
 from directloss.structures.subset import Subset
 
@@ -24,6 +27,9 @@ class NeighborLoss(nn.Module):
         sides: "both" keeps pushing until right and wrong neighbours are ``2 * epsilon / k`` apart; "one" is the
             paper's rule.
         noise, samples: as for ``DirectLoss``; without a ``scale`` there is no noise.
+        cost: "wrong-label", the share of wrong labels; or "label-distance", the paper's, in which the distance counts.
+        rule: another loss, called as ``rule(scores, cost, structure, generator=generator)``: a relaxation's, or your
+            own. Epsilon, sides, noise, samples and scale are the direct loss's and mean nothing to it.
 
     Example:
         >>> import torch, directloss as dl
@@ -41,11 +47,18 @@ class NeighborLoss(nn.Module):
         sides: Sides = "both",
         noise: Noise = Gumbel(),
         samples: int = 1,
+        cost: Literal["wrong-label", "label-distance"] = "wrong-label",
+        rule: Callable[..., Tensor] | None = None,
     ):
         super().__init__()
-        self.k = k
+        self.k, self.cost, self.rule = k, cost, rule
         self.direct = DirectLoss(
-            Subset(k), epsilon=float(k) if epsilon is None else epsilon, sides=sides, noise=noise, samples=samples
+            Subset(k),
+            epsilon=float(k) if epsilon is None else epsilon,
+            sides=sides,
+            noise=noise,
+            samples=samples,
+            reduction="none",
         )
 
     def forward(
@@ -56,6 +69,8 @@ class NeighborLoss(nn.Module):
         candidate_labels: Tensor | None = None,
         scale: float | Tensor = 0.0,
         generator: torch.Generator | None = None,
+        own: int | None = None,
+        weight: Tensor | None = None,
     ) -> Tensor:
         """The mean over the queries.
 
@@ -65,23 +80,30 @@ class NeighborLoss(nn.Module):
             candidates, candidate_labels: (N, D) and (N,); without them, the queries themselves.
             scale: of the noise: one number, or one for each query (Q,).
             generator: the only source of randomness (None: torch's default generator).
+            own: the place of the first query among the candidates, if they are there too: none is its own neighbour.
+            weight: of each query in the mean (Q,); without it, all alike.
         """
         if (candidates is None) != (candidate_labels is None):
             raise ValueError("candidates and candidate_labels come together: give both or none")
         _check_labels("labels", labels, embeddings)
-        alone = candidates is None or candidate_labels is None
         if candidates is None or candidate_labels is None:
-            candidates, candidate_labels = embeddings, labels
+            candidates, candidate_labels, own = embeddings, labels, 0
         _check_labels("candidate_labels", candidate_labels, candidates)
-        count = len(candidates) - alone
+        count = len(candidates) - (own is not None)
         if self.k > count:
             raise ValueError(f"k is {self.k}, but there are only {count} candidates; give more, or a smaller k")
         scores = negative_distance(embeddings, candidates)
-        cost = costs.wrong_label(candidate_labels, labels, self.k)
-        if alone:
-            scores, cost = without_diagonal(scores), without_diagonal(cost)
-        loss: Tensor = self.direct(scores, cost, scale=scale, generator=generator)
-        return loss
+        if self.cost == "label-distance":
+            cost = costs.label_distance(-scores, candidate_labels, labels)
+        else:
+            cost = costs.wrong_label(candidate_labels, labels, self.k)
+        if own is not None:
+            scores, cost = without_own(scores, own), without_own(cost, own)
+        if self.rule is None:
+            loss: Tensor = self.direct(scores, cost, scale=scale, generator=generator)
+        else:
+            loss = self.rule(scores, cost, self.direct.structure, generator=generator)
+        return loss.mean() if weight is None else (weight * loss).sum() / weight.sum()
 
 
 def _check_labels(name: str, labels: Tensor, embeddings: Tensor) -> None:

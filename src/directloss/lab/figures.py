@@ -4,6 +4,7 @@ import io
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from directloss.errors import need
 from directloss.files import write_atomically
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ COLORS = ("#2878b5", "#d1662b", "#3a923a", "#8c6bb1", "#c44e73", "#7f7f7f")
 
 def panels(count: int, rows: int = 1, width: float = 4.0, height: float = 3.4) -> tuple["Figure", list[Any]]:
     """A figure with a row of axes, or several, without clutter."""
+    need("matplotlib", "a figure", extra="lab")
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width * count, height * rows), layout="constrained")

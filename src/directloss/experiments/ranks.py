@@ -1,5 +1,6 @@
 """Training in several processes: what a rank does for all, and what it gets from them."""
 
+import atexit
 import os
 from dataclasses import dataclass
 from datetime import timedelta
@@ -41,12 +42,10 @@ class Ranks:
         count = int(os.environ.get("WORLD_SIZE", "1"))
         if count == 1:
             return cls()
-        dist.init_process_group("gloo", timeout=timedelta(hours=2))
+        if not dist.is_initialized():
+            dist.init_process_group("gloo", timeout=timedelta(hours=2))
+            atexit.register(dist.destroy_process_group)
         return cls(dist.get_rank(), count)
-
-    def leave(self) -> None:
-        if self.count > 1:
-            dist.destroy_process_group()
 
     def wrap(self, module: nn.Module) -> nn.Module:
         """The module with gradients averaged over ranks in its backward pass."""

@@ -28,5 +28,5 @@ body {{ max-width: 1120px; margin: 0 auto; padding: 16px; background: var(--back
 
 def page() -> str:
     """A self-contained page: no request leaves it."""
-    folder = files("directloss.report")
+    folder = files("directloss.lab.report")
     return _PAGE.format(**{kind: (folder / f"playground.{kind}").read_text("utf-8") for kind in ("css", "html", "js")})

@@ -1,0 +1,230 @@
+"""Running an experiment: train what the store lacks, save it as it finishes, show and write what was asked for."""
+
+import errno
+import os
+import shlex
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from directloss.errors import UserError
+from directloss.files import write_atomically
+from directloss.lab import figures
+from directloss.lab.command import configured, make_app, run_app
+from directloss.lab.experiment import Context, Experiment, Train, load
+from directloss.lab.options import Option
+from directloss.lab.provenance import code_version, machine
+from directloss.lab.store import Row, Store
+from directloss.lab.table import join, to_csv
+from directloss.lab.workers import Workers, fan_out
+
+Task = tuple[Experiment, Any, list[int], Context]
+_ANY = Option("", least=1)
+
+
+def as_command(experiment: Experiment, commands: Sequence[str]) -> Callable[..., None]:
+    """The function behind an experiment's command."""
+
+    def command(**given: Any) -> None:
+        run(experiment, given)
+
+    signature = experiment.signature()
+    command.__name__, command.__doc__ = experiment.command, experiment.text
+    command.__annotations__ = {name: one.annotation for name, one in signature.parameters.items()}
+    vars(command)["__signature__"] = signature
+    return configured(experiment.command, commands)(command)
+
+
+def main(experiment: Experiment, arguments: Sequence[str] | None = None) -> None:
+    """An experiment as a program of its own: ``python my_experiment.py --help``."""
+    app = make_app(name=experiment.command, help=experiment.text, version_flags=[])
+    app.default(as_command(experiment, [experiment.command]))
+    run_app(app, arguments)
+
+
+def run(experiment: Experiment, given: dict[str, Any]) -> None:
+    """The whole command."""
+    cells = experiment.cells(**given)
+    count = given.get("repetitions", experiment.repetitions) if experiment.repetitions is not None else 1
+    jobs, threads = given.get("jobs", 1), given.get("threads", experiment.threads)
+    for name, value in (("repetitions", count), ("jobs", jobs), ("threads", threads)):
+        if value is not None:
+            _ANY.check(name, value)
+    Option("", of=lambda: ("local", "dask")).check("executor", given.get("executor", "local"), listed=True)
+    workers = Workers(jobs, given.get("executor", "local"), given.get("address"))
+    if workers.executor == "dask":
+        workers.connect().close()
+    settings = {name: given.get(name, default) for name, (_, default, _) in experiment.settings.items()}
+    context = Context(threads if workers.alone else threads or 1, settings=settings)
+    rank = int(os.environ.get("RANK", "0")) if experiment.ranks else 0
+    load(experiment.check)(cells, context)
+    output, folder = given.get("output"), settings.get("checkpoints")
+    saved = open_store(given.get("store", Path("directloss.sqlite")), *filter(None, (output, folder)))
+    with closing(saved) as store:
+        train_missing(experiment, cells, count, store, workers, context, save=rank == 0)
+        if rank == 0:
+            found = [row for cell in cells for row in store.rows_of(experiment.key(cell)) if row.repetition < count]
+            show(experiment, found, store.path, output, given.get("json", False))
+    if given.get("report") and rank == 0:
+        from directloss.lab.report.build import build
+
+        build(saved.path, given["report"], [experiment])
+
+
+def open_store(path: Path, *folders: Path) -> Store:
+    """The store and the folders of an experiment, early, so that nobody waits for results that have no place to go.
+
+    If one of them cannot be made, none is left behind.
+    """
+    made: list[Path] = []
+    try:
+        for folder in folders:
+            missing = [part for part in (folder, *folder.parents) if not part.exists()]
+            for part in reversed(missing):
+                part.mkdir(exist_ok=True)
+                made.append(part)
+            if not folder.is_dir():
+                raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+        return Store(path)
+    except (OSError, UserError) as error:
+        for part in reversed(made):
+            with suppress(OSError):  # another process may use it by now
+                part.rmdir()
+        if isinstance(error, UserError):
+            raise
+        raise UserError(f"cannot write to the folder {folder}: {error.strerror}; give another path") from error
+
+
+def show(experiment: Experiment, rows: list[Row], store: Path, output: Path | None, as_json: bool) -> None:
+    """The table on standard output, and everything into the folder."""
+    if output:
+        write(experiment, rows, output)
+    table = experiment.table(rows, experiment.title)
+    if as_json:
+        print(table.to_json())
+        return
+    table.print()
+    for note in experiment.notes(rows):
+        print(note)
+    print(f"Rows: {store}" + (f", tables: {output}" if output else ""))
+
+
+def write(experiment: Experiment, rows: list[Row], folder: Path) -> None:
+    """Rows and table, with what is needed to make them again; each figure as CSV, SVG and PNG."""
+    flat = [{name: value for name, value in row.flat().items() if not isinstance(value, list)} for row in rows]
+    write_atomically(folder / "rows.csv", to_csv(flat))
+    facts = (
+        f"- command: `directloss {shlex.join(sys.argv[1:])}`\n"
+        f"- commits of the rows: {join((c for row in rows for c in row.code.split(', ')), ', ')}; "
+        f"of this table: {code_version()}\n"
+        f"- spread: {experiment.spread(rows)}\n"
+        f"- machine: {machine()}\n"
+    )
+    tables = [f"{table.caption}\n\n{table.to_markdown()}" for table in experiment.tables(rows, experiment.title)]
+    notes = "".join(f"- {note}\n" for note in experiment.notes(rows))
+    write_atomically(folder / "table.md", "\n".join([facts, *tables, *filter(None, [notes])]))
+    for drawing in experiment.figures:
+        write_atomically(folder / f"{drawing.name}.csv", to_csv(drawing.points(rows)))
+        figures.save(drawing.draw(rows), folder / drawing.name)
+
+
+def train_missing(
+    experiment: Experiment,
+    cells: Sequence[Any],
+    repetitions: int,
+    store: Store,
+    workers: Workers = Workers(),
+    context: Context = Context(),
+    save: bool = True,
+) -> None:
+    """Train what is missing of the first ``repetitions`` of every cell, and save it as it finishes."""
+    tasks: list[Task] = []
+    folder = Path(context.settings.get("checkpoints") or ".")
+    for cell in dict.fromkeys(cells):
+        key = experiment.key(cell)
+        finished = store.finished(key)
+        missing = [number for number in range(repetitions) if number not in finished]
+        older = folder / f"{key.whole}.pt"
+        own = replace(context, checkpoint=older if older.exists() else folder / f"{key}.pt")
+        size = experiment.stack(cell)
+        tasks += [(experiment, cell, missing[first : first + size], own) for first in range(0, len(missing), size)]
+    if not workers.alone:  # the longest first, so that no worker is left alone with it
+        tasks.sort(key=lambda task: -experiment.weight(task[1]) * len(task[2]))
+    with progress(experiment, tasks, visible=save and sys.stderr.isatty()) as report:
+        for index, results in _results(tasks, workers, report):
+            if save:
+                store.add(experiment.key(tasks[index][1]), results)
+
+
+def _results(
+    tasks: Sequence[Task], workers: Workers, report: Callable[[int, float, str], None]
+) -> Iterator[tuple[int, list[tuple[int, dict[str, Any]]]]]:
+    """Results of the tasks as they finish; here, those of one task within a second of each other come together."""
+    if workers.alone:
+        for index, (experiment, cell, numbers, context) in enumerate(tasks):
+            told = replace(context, progress=partial(report, index))
+            _use_threads(context)
+            held, last = [], time.monotonic()
+            for result in load(experiment.train)(cell, numbers, told):
+                held.append(result)
+                if time.monotonic() > last + 1:
+                    yield index, held
+                    held, last = [], time.monotonic()
+            yield index, held
+            report(index, 1.0, "")
+    elif tasks:
+        plain = [
+            (experiment.train, cell, numbers, context, os.getcwd()) for experiment, cell, numbers, context in tasks
+        ]
+        for index, results in fan_out(_work, plain, workers):
+            yield index, results
+            report(index, 1.0, "")
+
+
+def _work(
+    train: Train | str, cell: Any, numbers: list[int], context: Context, folder: str
+) -> list[tuple[int, dict[str, Any]]]:
+    """A task in another process, which finds the user's modules where the command was started."""
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    _use_threads(context)
+    return list(load(train)(cell, numbers, context))
+
+
+def _use_threads(context: Context) -> None:
+    if context.threads:
+        import torch
+
+        torch.set_num_threads(context.threads)
+
+
+@contextmanager
+def progress(
+    experiment: Experiment, tasks: Sequence[Task], visible: bool
+) -> Iterator[Callable[[int, float, str], None]]:
+    """A bar over all that is asked for, weighted with what it costs, with the time left."""
+    if not visible:
+        yield lambda index, share, note: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    weights = [len(numbers) * experiment.weight(cell) for _, cell, numbers, _ in tasks]
+    shares = [0.0] * len(tasks)
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TextColumn("{task.percentage:>3.0f} %"))
+    times = (TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(elapsed_when_finished=False))
+    with Progress(*columns, *times, console=Console(stderr=True), speed_estimate_period=600) as bar:
+        task = bar.add_task(experiment.command, total=sum(weights))
+
+        def report(index: int, share: float, note: str) -> None:
+            shares[index] = share
+            complete = sum(weight * part for weight, part in zip(weights, shares, strict=True))
+            what = f"{experiment.label(tasks[index][1])} {note}".strip()
+            bar.update(task, completed=complete, description=what)
+
+        yield report
