@@ -59,10 +59,8 @@ class DirectNeighborsClassifier(
         better vote on them, and return to the best epoch. The kept samples vote in the end.
     warm_start : bool
         A further ``fit`` goes on with the module of the last.
-    n_jobs : int or None
-        Processes that look for neighbours.
-    device : str
-        Where the embedding is trained and used.
+    n_jobs, device : int or None, str
+        Processes that look for neighbours, and where the embedding is trained and used.
     random_state : int, RandomState or None
         Of initialisation and batches.
     verbose : int
