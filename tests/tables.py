@@ -174,7 +174,7 @@ every_parts = pytest.mark.parametrize("row", PARTS, ids=lambda row: row.name)
 
 
 # The structures with entries other than 0 and 1.
-REAL_VALUED = ("custom-reals", "ranking", "ranking-tied", "finite", "interleaving")
+REAL_VALUED = ("program-equality", "custom-reals", "ranking", "ranking-tied", "finite", "interleaving")
 zero_one_structures = pytest.mark.parametrize(
     "row", [row for row in STRUCTURES if row.name not in REAL_VALUED], ids=lambda row: row.name
 )

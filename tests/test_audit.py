@@ -15,8 +15,9 @@ from torch import Tensor
 
 import directloss as dl
 from directloss.judging import audit as auditor
-from directloss.judging.audit import STEPS, Audit, Measurement
+from directloss.judging.audit import STEPS
 from directloss.judging.exact import Exact, Expectation
+from directloss.judging.measurement import Audit, Measurement
 from directloss.noise import EULER_GAMMA
 
 closed_form = named("choice", "subset")

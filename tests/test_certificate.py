@@ -53,7 +53,7 @@ def test_a_minimiser_is_found_out_and_named():
 
 def test_a_solver_that_stops_too_early_is_found_out_with_the_gap():
     with pytest.raises(
-        WrongMaximizerError, match=r"instance \(0, \d+\) at step .* its answer is worth [-\d.]+, but"
+        WrongMaximizerError, match=r"at index \(0, \d+\) of its scores and step .* its answer is worth [-\d.]+, but"
     ) as found:
         loss(second_best)
     assert "minimise" not in str(found.value)

@@ -117,9 +117,10 @@ def test_every_equation_table_and_figure_of_the_paper_has_a_row():
         assert found == set(range(1, count + 1)), kind
 
 
-def test_every_decision_is_in_the_index():
-    index = (ROOT / "docs/decisions/README.md").read_text()
-    pages = [page.name for page in (ROOT / "docs/decisions").glob("[0-9]*.md")]
+@pytest.mark.parametrize("folder", ["decisions", "structures"])
+def test_every_page_of_a_folder_is_in_its_index(folder):
+    index = (ROOT / "docs" / folder / "README.md").read_text()
+    pages = [page.name for page in (ROOT / "docs" / folder).glob("*.md") if page.name != "README.md"]
     assert pages
     assert [page for page in pages if f"({page})" not in index] == []
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import directloss as dl
-from directloss.structures.matching import _periodic
+from directloss.structures.arrays import repeating
 
 
 @pytest.mark.parametrize("shape", [(7, 7), (1, 7, 7), (1, 1, 7, 7)])
@@ -13,14 +13,14 @@ def test_a_cost_that_all_instances_share_is_not_copied(shape):
     cost = torch.rand(shape)
     batch = torch.Size((5, 100, 7, 7))
     for given in (cost, cost.expand(batch)):
-        read = _periodic(given, batch)
+        read = repeating(given, batch[:-2], batch[-2:])
         assert read.shape == (1, 7, 7)
         assert np.shares_memory(read, cost.numpy())
 
 
 def test_a_cost_shared_by_the_samples_is_read_once_for_each_instance():
     cost = torch.rand(100, 7, 7)
-    read = _periodic(cost.expand(5, 100, 7, 7), torch.Size((5, 100, 7, 7)))
+    read = repeating(cost.expand(5, 100, 7, 7), (5, 100), (7, 7))
     assert read.shape == (100, 7, 7)
     assert np.shares_memory(read, cost.numpy())
 

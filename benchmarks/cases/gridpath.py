@@ -75,9 +75,9 @@ def flow_model(size):
     return model, len(edges)
 
 
-def monotone():
+def monotone(batch):
     model, edges = flow_model(5)
-    costs = torch.rand(32, edges, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    costs = torch.rand(batch, edges, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     scores, rows, structure = -costs, costs.numpy(), dl.GridPath(shape=(5, 5))
     columns = np.arange(edges, dtype=np.int32)
 
@@ -93,7 +93,7 @@ def monotone():
         np.testing.assert_allclose((ours.numpy() * rows).sum(1), (theirs * rows).sum(1), rtol=1e-9)
 
     return {
-        "work": "GridPath 5x5, monotone, edges, batch 32",
+        "work": f"GridPath 5x5, monotone, edges, batch {batch}",
         "against": "HiGHS, the model kept, as PyEPO uses it",
         "target": 200,
         "ours": lambda: structure.solve(scores),
@@ -103,4 +103,4 @@ def monotone():
 
 
 def cases():
-    return [cyclic(12, 10), cyclic(30, 3), monotone()]
+    return [cyclic(12, 10), cyclic(30, 3), monotone(32), monotone(256)]

@@ -7,7 +7,7 @@ from scipy.optimize import Bounds, LinearConstraint, linprog, milp
 import directloss as dl
 
 
-def cases(batch: int = 32, n: int = 16) -> list[dict]:
+def cases(batch: int = 64, n: int = 16) -> list[dict]:
     generator = torch.Generator().manual_seed(0)
     weights = torch.randint(1, 20, (2, n), generator=generator).double()
     capacity = weights.sum(1) // 2

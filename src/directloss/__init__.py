@@ -44,7 +44,7 @@ _PUBLIC = {
     "relaxed_subset": "layers.relaxed_subset",
     "sinkhorn": "layers.sinkhorn",
     # judging: what is right, and what a rule or a solver does
-    "Audit": "judging.audit",
+    "Audit": "judging.measurement",
     "audit": "judging.audit",
     "check_structure": "judging.check",
     "exact": "judging.exact",

@@ -35,8 +35,8 @@ class NeighborLoss(nn.Module):
         >>> import torch, directloss as dl
         >>> criterion = dl.NeighborLoss(k=2)
         >>> embeddings = torch.tensor([[0.0], [0.1], [0.2], [5.0], [5.1], [5.2]], requires_grad=True)
-        >>> criterion(embeddings, torch.tensor([0, 0, 0, 1, 1, 1]))
-        tensor(0., grad_fn=<MeanBackward0>)
+        >>> criterion(embeddings, torch.tensor([0, 0, 0, 1, 1, 1])).item()
+        0.0
     """
 
     def __init__(

@@ -74,7 +74,7 @@ class Arborescence(Structure):
         (scores,) = parts
         batch, (n, width) = scores.shape[:-2], scores.shape[-2:]
         weights, prices = instances(scores, 2), repeating(cost, batch, (n, width))
-        lengths = torch.tensor(n) if self.lengths is None else self.lengths
+        lengths = torch.tensor(n, device="cpu") if self.lengths is None else self.lengths
         counts = repeating(lengths, batch, ()).astype(np.int64)
         positions = np.empty((len(steps), len(weights), n), np.int64)
         at = np.asarray(steps, np.float64)
@@ -95,9 +95,9 @@ class Arborescence(Structure):
         most, width = scores.shape
         n = self._words(most)
         others = [[head for head in range(n + 1) if head != word] for word in range(1, n + 1)]
-        heads = torch.tensor(others, dtype=torch.int64).reshape(n, n)
-        numbers = torch.arange(n**n).unsqueeze(-1)
-        choice = numbers // n ** torch.arange(n) % n if n else numbers[:, :0]
+        heads = torch.tensor(others, dtype=torch.int64, device="cpu").reshape(n, n)
+        numbers = torch.arange(n**n, device="cpu").unsqueeze(-1)
+        choice = numbers // n ** torch.arange(n, device="cpu") % n if n else numbers[:, :0]
         heads = heads.expand(len(choice), n, n).gather(2, choice.unsqueeze(-1)).squeeze(-1)
         # Without a cycle everybody's n-th head is the root.
         path = torch.cat([heads.new_zeros(len(heads), 1), heads], 1)
@@ -107,8 +107,8 @@ class Arborescence(Structure):
         allowed = (reached == 0).all(1)
         if self.single_root and n:
             allowed &= (heads == 0).sum(1) == 1
-        positions = torch.arange(most) * width + torch.nn.functional.pad(heads[allowed], (0, most - n))
-        values = (torch.arange(most) < n).to(scores.dtype).expand_as(positions)
+        positions = torch.arange(most, device="cpu") * width + torch.nn.functional.pad(heads[allowed], (0, most - n))
+        values = (torch.arange(most, device="cpu") < n).to(scores.dtype).expand_as(positions)
         return (Vertices(scores.shape, positions.to(scores.device), values.to(scores.device)),)
 
     def _count(self, parts: tuple[Tensor, ...]) -> int:
@@ -125,7 +125,7 @@ class Arborescence(Structure):
 
 
 def _whole_numbers(lengths: Any) -> Tensor:
-    found = torch.as_tensor(lengths)
+    found = lengths if isinstance(lengths, Tensor) else torch.tensor(lengths, device="cpu")
     if found.is_floating_point() or found.is_complex() or found.dtype == torch.bool:
         raise TypeError(f"lengths are {found.dtype}, expected whole numbers")
     return found

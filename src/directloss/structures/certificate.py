@@ -51,8 +51,8 @@ def certify(
     step, *instance = (int(i) for i in torch.unravel_index(where, short.shape))
     reached, missed = own.flatten()[where].item(), short.flatten()[where].item()
     message = (
-        f"{structure!r} did not maximise: for instance {tuple(instance)} at step {steps[step]:g} its answer is worth "
-        f"{reached:.6g}, but another of its answers is worth {missed:.6g} more"
+        f"{structure!r} did not maximise: at index {tuple(instance)} of its scores and step {steps[step]:g} its answer "
+        f"is worth {reached:.6g}, but another of its answers is worth {missed:.6g} more"
     )
     if structure.exact:
         hint = (

@@ -176,8 +176,8 @@ class Chain(Structure):
     def _enumerate(self, parts: tuple[Tensor, ...]) -> tuple[Vertices, ...]:
         n, labels = parts[0].shape
         self._check_lengths(n)
-        every = torch.arange(labels)
-        sequences = torch.zeros(1, n, dtype=torch.int64)
+        every = torch.arange(labels, device="cpu")
+        sequences = torch.zeros(1, n, dtype=torch.int64, device="cpu")
         for t in range(self._length(n)):
             sequences = sequences.repeat_interleave(labels, 0)
             sequences[:, t] = every.repeat(len(sequences) // labels)
@@ -206,13 +206,13 @@ class Chain(Structure):
     def _pair_mask(self, position: int, labels: int) -> Tensor:
         """Which label may follow which, (L, L)."""
         if self.forbidden is None:
-            return torch.ones(labels, labels, dtype=torch.bool)
+            return torch.ones(labels, labels, dtype=torch.bool, device="cpu")
         return ~self.forbidden[position if len(self.forbidden) > 1 else 0].cpu()
 
     def _label_mask(self, position: int, labels: int) -> Tensor:
         """Which labels may be used, (L,)."""
         if self.mask is None:
-            return torch.ones(labels, dtype=torch.bool)
+            return torch.ones(labels, dtype=torch.bool, device="cpu")
         return self.mask[position if len(self.mask) > 1 else 0].cpu()
 
     def _check_lengths(self, n: int) -> None:
@@ -224,7 +224,7 @@ class Chain(Structure):
 
 
 def _whole(lengths: Tensor | int) -> Tensor:
-    found = torch.as_tensor(lengths)
+    found = lengths if isinstance(lengths, Tensor) else torch.tensor(lengths, device="cpu")
     if found.is_floating_point() or found.is_complex() or found.dtype == torch.bool:
         raise TypeError(f"lengths is {found.dtype}, expected whole numbers, one for each instance")
     return found

@@ -90,8 +90,7 @@ class GridPath(Structure):
         return (solve(scores, cost, steps),)
 
     def _cyclic(self, scores: Tensor, cost: Tensor, steps: Sequence[float]) -> Vertices:
-        from directloss.structures.kernels.gridpath import cyclic_paths
-        from directloss.structures.kernels.lanes import LANES
+        from directloss.structures.kernels.paths import LANES, cyclic_paths
 
         (rows, columns), (batch, price) = scores.shape[-2:], scores_and_cost(scores, cost, 2)
         at = np.asarray(steps, np.float64)
@@ -151,8 +150,7 @@ class GridPath(Structure):
 
 
 def _monotone(scores: Tensor, cost: Tensor, steps: Sequence[float]) -> Vertices:
-    from directloss.structures.kernels.gridpath import monotone_paths
-    from directloss.structures.kernels.lanes import LANES
+    from directloss.structures.kernels.paths import LANES, monotone_paths
 
     (rows, columns), (batch, price) = scores.shape[-2:], scores_and_cost(scores, cost, 2)
     at = np.asarray(steps, np.float64)

@@ -96,7 +96,10 @@ class Knapsack(Structure):
     def _enumerate(self, parts: tuple[Tensor, ...]) -> tuple[Vertices, ...]:
         (scores,) = parts
         weights, capacity = self._one()
-        every, filled = torch.zeros(1, len(scores), dtype=torch.bool), torch.zeros(1, dtype=torch.int64)
+        every, filled = (
+            torch.zeros(1, len(scores), dtype=torch.bool, device="cpu"),
+            torch.zeros(1, dtype=torch.int64, device="cpu"),
+        )
         for item, weight in enumerate(weights):
             fits = filled + weight <= capacity
             more = every[fits]

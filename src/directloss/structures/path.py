@@ -72,29 +72,24 @@ class Path(Structure):
 
 def best_routes(routes: Routes, scores: Tensor, cost: Tensor, steps: Sequence[float]) -> Vertices:
     """The best route for scores (..., E) and every step."""
-    from directloss.structures.kernels.lanes import LANES
-    from directloss.structures.kernels.path import best_paths
+    from directloss.structures.kernels.paths import LANES, best_paths
 
     batch, price = scores_and_cost(scores, cost, 1)
     at = np.asarray(steps, np.float64)
-    # All routes fill all slots, or a slot that stays empty keeps -1.
-    fill = np.empty if routes.graded else _minus_ones
-    positions = fill((len(steps) * len(batch), routes.depth), np.int64)
+    problems = len(steps) * len(batch)
+    if routes.graded:
+        paths = np.empty((problems, routes.depth), np.int64)
+    else:
+        paths = np.zeros((problems, batch.shape[1]), batch.dtype)
 
     def work(first: int, last: int) -> int:
         graph = (routes.edges, routes.tails, routes.arrivals, routes.slots)
-        return int(best_paths(batch, price, at, *graph, positions, first, last))
+        return int(best_paths(batch, price, at, *graph, paths, first, last))
 
     least = _LEAST_WORK // (LANES * max(1, len(routes.edges)))
-    threads.split(work, -(-len(positions) // LANES), least=least)
-    found = torch.from_numpy(positions).reshape(len(steps), *scores.shape[:-1], routes.depth).to(scores.device)
-    if routes.graded:
-        return Vertices(scores.shape[-1:], found, None)
-    return Vertices(scores.shape[-1:], found.clamp(min=0), (found >= 0).to(scores.dtype))
-
-
-def _minus_ones(shape: tuple[int, int], dtype: type) -> np.ndarray:
-    return np.full(shape, -1, dtype)
+    threads.split(work, -(-problems // LANES), least=least)
+    found = torch.from_numpy(paths).reshape(len(steps), *scores.shape[:-1], paths.shape[1]).to(scores.device)
+    return Vertices(scores.shape[-1:], *((found, None) if routes.graded else (None, found)))
 
 
 def _check_edges(edges: Tensor | Sequence[Sequence[int]]) -> Tensor:

@@ -69,7 +69,7 @@ class Pool(Structure, nn.Module):
         """What it knows, (N, *E), in float64."""
         entries = self._memory.entries
         if entries is None:
-            return torch.empty([0] * (1 + self.entry_dims), dtype=torch.float64)
+            return torch.empty([0] * (1 + self.entry_dims), dtype=torch.float64, device="cpu")
         return _matrix(self._memory.known, entries).reshape(-1, *entries)
 
     def add(self, solutions: Tensor) -> None:
@@ -134,10 +134,10 @@ class Pool(Structure, nn.Module):
     def _draw(self, count: int) -> Tensor:
         """Which instances are solved afresh."""
         if not self._memory.known or self.solve_share == 1:
-            return torch.arange(count)
+            return torch.arange(count, device="cpu")
         generator = torch.Generator()
         generator.set_state(self._memory.random)
-        drawn = torch.rand(count, generator=generator) < self.solve_share
+        drawn = torch.rand(count, generator=generator, device="cpu") < self.solve_share
         if self._keeps:
             self._memory.random = generator.get_state()
         return drawn.nonzero().flatten()

@@ -17,7 +17,6 @@ from directloss.structures.arrays import place, repeating
 from directloss.structures.base import MOST_STRUCTURES, Structure
 from directloss.structures.workers import Workers
 
-_CHUNKS = 8  # for each worker, because instances differ in how hard they are
 _REASONS = {
     highs.INFEASIBLE: "has no solution: its constraints and bounds contradict each other",
     highs.UNBOUNDED: "is unbounded: its score grows without limit; give lower and upper bounds",
@@ -118,7 +117,7 @@ class Program(Structure):
         (scores,) = parts
         batch, n = scores.shape[:-1], scores.shape[-1]
         own = scores.detach().cpu().reshape(-1, n)
-        shared = (torch.tensor(steps, dtype=torch.float64), self._mask(n))
+        shared = (torch.tensor(steps, dtype=torch.float64, device="cpu"), self._mask(n))
         # Steps and mask are of the whole batch; all others have an axis of instances, along which they repeat.
         repeated = [torch.from_numpy(array) for array in (repeating(cost, batch, (n,)), *self._constraints(batch, n))]
         if self.workers:
@@ -135,16 +134,18 @@ class Program(Structure):
         return (Vertices.of_dense(y, 1),)
 
     def _by_workers(self, scores: Tensor, shared: tuple[Tensor, ...], repeated: list[Tensor]) -> Tensor:
-        chunk = max(1, len(scores) // (_CHUNKS * self.workers))
-        tasks = []
-        for first in range(0, len(scores), chunk):
-            rows = torch.arange(first, min(first + chunk, len(scores)))
+        tasks, first = [], 0
+        while first < len(scores):
+            # Ever smaller tasks, because instances differ in how hard they are: all workers end at about one time.
+            size = max(1, (len(scores) - first) // (3 * self.workers))
+            rows = torch.arange(first, first + size, device="cpu")
             cost, *rest = (tensor if len(tensor) == 1 else tensor[rows % len(tensor)] for tensor in repeated)
             tasks.append((scores[rows], cost, *shared, *rest))
+            first += size
         return torch.cat(_pool(self.workers, os.getpid()).map(tasks), 1)
 
     def _mask(self, n: int) -> Tensor:
-        return torch.full((n,), self.integer) if isinstance(self.integer, bool) else self.integer.cpu()
+        return torch.full((n,), self.integer, device="cpu") if isinstance(self.integer, bool) else self.integer.cpu()
 
     def _constraints(self, batch: torch.Size, n: int) -> list[np.ndarray]:
         """Matrix, lower and upper bounds of the rows, lower and upper bounds of the variables, each (period, ...)."""
@@ -155,7 +156,8 @@ class Program(Structure):
         ]
         rows = sum(matrix.shape[-2] for matrix, _, _ in blocks)
         if not blocks:
-            blocks = [(torch.zeros(0, n), torch.zeros(0), torch.zeros(0))]
+            none = torch.zeros(0, device="cpu")
+            blocks = [(none.reshape(0, n), none, none)]
         joined = [_joined(tensors, axis) for tensors, axis in zip(zip(*blocks, strict=True), (-2, -1, -1), strict=True)]
         own = ((rows, n), (rows,), (rows,), (n,), (n,))
         found = (
@@ -201,7 +203,7 @@ def _pool(count: int, parent: int) -> Workers:
 def _numbers(name: str, value: Any, own: int) -> Tensor:
     """In float64, with at least ``own`` axes."""
     try:
-        tensor = torch.as_tensor(value).detach().to(torch.float64)
+        tensor = (value if isinstance(value, Tensor) else torch.tensor(value, device="cpu")).detach().to(torch.float64)
     except (TypeError, ValueError, RuntimeError):
         raise TypeError(
             f"{name} is {type(value).__name__}, expected numbers (torch.as_tensor makes a tensor)"

@@ -68,7 +68,7 @@ class Ranking(Structure):
         every: list[list[float]] = [[]]
         for _ in values:
             every = [[*some, value] for some in every for value in _left(values, some)]
-        return (Vertices(parts[0].shape, None, torch.tensor(every).to(parts[0])),)
+        return (Vertices(parts[0].shape, None, torch.tensor(every, device="cpu").to(parts[0])),)
 
     def _count(self, parts: tuple[Tensor, ...]) -> int:
         repeated = Counter(self.values.flatten().tolist()).values()

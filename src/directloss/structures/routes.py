@@ -11,15 +11,14 @@ class Routes:
     """The nodes and edges that lie on some route, nodes numbered in topological order: source 0, target last.
 
     The edges that arrive at node v are ``edges[arrivals[v]:arrivals[v + 1]]``, in the order in which they were given;
-    ``tails`` are the nodes that they leave. A node's slot is one less than the longest way to it from the source: along
-    a route slots rise, so that the edge which arrives at a node always has that node's slot for itself.
+    ``tails`` are the nodes that they leave. If all routes have as many edges, ``slots`` says how many edges lie before
+    the one that arrives at a node; otherwise it is empty.
     """
 
     edges: np.ndarray
     tails: np.ndarray
     arrivals: np.ndarray
     slots: np.ndarray
-    graded: bool  # every route fills every slot
 
     @classmethod
     def between(cls, edges: np.ndarray, source: int, target: int) -> "Routes":
@@ -50,23 +49,34 @@ class Routes:
         kept = np.array([edge for edge in by_head if useful[tails[edge]] and useful[heads[edge]]], np.int64)
         heads, tails, depth = number[heads[kept]], number[tails[kept]], depth[useful]
         arrivals = np.searchsorted(heads, np.arange(len(depth) + 1))
-        return cls(kept, tails, arrivals, depth - 1, bool((depth[heads] == depth[tails] + 1).all()))
+        graded = (depth[heads] == depth[tails] + 1).all()
+        return cls(kept, tails, arrivals, depth - 1 if graded else np.empty(0, np.int64))
+
+    @property
+    def nodes(self) -> int:
+        """How many nodes lie on routes."""
+        return len(self.arrivals) - 1
+
+    @property
+    def graded(self) -> bool:
+        """Whether all routes have as many edges."""
+        return len(self.slots) > 0
 
     @property
     def depth(self) -> int:
-        """How many edges the longest route has."""
+        """How many edges each route has, if all have as many."""
         return int(self.slots[-1]) + 1
 
     def count(self) -> int:
         """How many routes there are."""
-        ways = [1] + [0] * (len(self.slots) - 1)
-        for v in range(1, len(self.slots)):
+        ways = [1] + [0] * (self.nodes - 1)
+        for v in range(1, self.nodes):
             ways[v] = sum(ways[tail] for tail in self.tails[self.arrivals[v] : self.arrivals[v + 1]])
         return ways[-1]
 
     def __iter__(self) -> Iterator[list[int]]:
         """Each route as the list of its edges, last edge first."""
-        unfinished: list[tuple[int, list[int]]] = [(len(self.slots) - 1, [])]
+        unfinished: list[tuple[int, list[int]]] = [(self.nodes - 1, [])]
         while unfinished:
             node, path = unfinished.pop()
             if node == 0:

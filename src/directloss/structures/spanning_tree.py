@@ -73,7 +73,10 @@ class SpanningTree(Structure):
         graph = self._one_graph(len(scores))
         nodes = _nodes(graph)
         # All forests over the edges so far: the component of every node, and which edges they have.
-        component, taken = torch.arange(nodes).unsqueeze(0), torch.empty(1, 0, dtype=torch.bool)
+        component, taken = (
+            torch.arange(nodes, device="cpu").unsqueeze(0),
+            torch.empty(1, 0, dtype=torch.bool, device="cpu"),
+        )
         for rest, (a, b) in enumerate(graph.tolist()):
             joins = component[:, a] != component[:, b]
             joined = component[joins]

@@ -13,16 +13,16 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.extending import intrinsic
+
+from directloss.compiling import kernel, part
 
 LANES = 8
 # Bits that one instance may need, 1 GB of them.
 MOST_BITS = 2**33
 # Sums of weights stop here, before they overflow.
 _ENDLESS = 2**60
-
-_compile = njit(nogil=True, cache=True)
 
 
 @intrinsic
@@ -52,7 +52,7 @@ def _offer(_typing: Any, best: Any, bits: Any, to: Any, since: Any, byte: Any, s
     return types.void(best, bits, types.int64, types.int64, types.int64, types.float64), emit
 
 
-@_compile
+@part()
 def _useful_items(scores, price, step, weights, capacity, item, weight, score):
     """List the items that could be in: a positive score, and a weight that fits. Return how many, and their weight."""
     count, total = 0, 0
@@ -65,7 +65,7 @@ def _useful_items(scores, price, step, weights, capacity, item, weight, score):
     return count, total
 
 
-@_compile
+@part()
 def _common_divisor(weight, count):
     divisor = 0
     for k in range(count):
@@ -77,7 +77,7 @@ def _common_divisor(weight, count):
     return max(divisor, 1)
 
 
-@_compile
+@part()
 def _fill(best, bits, weight, score, count, room, left, y, item):
     """Solve one instance whose items do not all fit. ``left`` is their weight."""
     width = room // LANES + 1
@@ -98,7 +98,7 @@ def _fill(best, bits, weight, score, count, room, left, y, item):
             c -= weight[k]
 
 
-@_compile
+@kernel
 def pack(scores, cost, steps, weights, capacities, y, first, last):
     """Solve the problems first..last, instances then steps; write ones into y (problems, n).
 
