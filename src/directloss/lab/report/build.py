@@ -56,6 +56,8 @@ class Section:
     left_out: Sequence[str] = ()
 
 
+_WIDEST = 13.5  # inches
+
 Make = Callable[[list[Row]], Section]
 
 
@@ -177,6 +179,8 @@ def _quoted(command: str) -> str:
 
 def inline(figure: "Figure", key: str) -> str:
     """The figure as SVG with ids of its own, because all figures share the page's, and without what is not drawn."""
+    width, height = figure.get_size_inches()
+    figure.set_size_inches(min(width, _WIDEST), height)  # text of a wider one would be too small on a phone
     svg = figures.to_inline_svg(figure)
     svg = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>", "", svg, flags=re.DOTALL)
     used = set(re.findall(r'(?:url\(#|href="#)([^")]+)', svg))
