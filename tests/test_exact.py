@@ -8,7 +8,7 @@ import pytest
 import torch
 from oracles import Estimate, ScoreFunction, assert_agrees, closed_expectations, closed_gradient
 from scipy import stats
-from tables import MASK, STRUCTURES, Row, every_structure, named
+from tables import MASK, PARTS, STRUCTURES, Row, every_structure, named
 from torch import Tensor
 
 import directloss as dl
@@ -475,3 +475,33 @@ def test_figure_1_sweeps_from_a_point_to_the_uniform_distribution(monkeypatch):
         assert 0.1 <= point["closest_temperature"] <= 10
     assert middle["closest_distance"] > 10 * middle["error"]
     assert max(abs(share - 1 / 6) for share in wide["probabilities"]) < 5 * wide["error"] + 0.01
+
+
+@pytest.mark.parametrize("parts", PARTS, ids=lambda row: row.name)
+def test_the_gauge_holds_summed_over_all_parts(parts):
+    """``sigma dL/dsigma = -<mu, dL/dmu>``: the gradients to the factors, which have no noise, are part of it."""
+    scores, cost = parts.scores(), parts.cost()
+    found = dl.exact(scores, cost, parts.structure, SIGMA, points=1 << 11, generator=seeded())
+    gradients = [found.to_scores, *found.to_factors]
+    assert [gradient.value.shape for gradient in gradients] == [part.shape for part in scores]
+    inner = sum((part * gradient.value).sum() for part, gradient in zip(scores, gradients, strict=True))
+    error = sum((part * gradient.error).square().sum() for part, gradient in zip(scores, gradients, strict=True)).sqrt()
+    scaled = SIGMA * found.to_scale.value
+    assert abs(scaled + inner) < 5 * (error + SIGMA * found.to_scale.error) + 1e-4 * abs(scaled)
+    assert len(gradients) == 1 or any(gradient.value.abs().max() > 0.01 for gradient in gradients[1:])
+
+
+def test_gradients_to_factors_are_what_the_direct_loss_estimates():
+    chain = next(row for row in PARTS if row.name == "chain-start-end")
+    scores, cost = chain.scores(), chain.cost()
+    found = dl.exact(scores, cost, chain.structure, 1.0, points=1 << 12, generator=seeded())
+    count = 100_000
+    leaves = [part.expand(count, *part.shape).clone().requires_grad_() for part in scores]
+    leaves[1] = scores[1].expand(count, 1, *scores[1].shape).clone().requires_grad_()
+    loss = dl.direct_loss(
+        tuple(leaves), cost, chain.structure, epsilon=0.1, sides="both", scale=1.0, generator=seeded(), reduction="sum"
+    )
+    loss.backward()
+    for leaf, exact in zip(leaves, (found.to_scores, *found.to_factors), strict=True):
+        draws = leaf.grad.reshape(count, *exact.value.shape)
+        assert_agrees(Estimate.of(draws), Estimate(exact.value, exact.error.clamp_min(1e-3)))

@@ -120,6 +120,17 @@ def classifier(**options) -> dl.DirectNeighborsClassifier:
 
 # Batches are drawn at random, so that a sample of weight two is not two samples to the bit.
 NOT_PROMISED = {f"check_sample_weight_equivalence_on_{kind}_data": "random batches" for kind in ("dense", "sparse")}
+# A weight cannot outvote neighbours that it is not among, as three are not always; of more neighbours see below.
+NOT_PROMISED["check_class_weight_classifiers"] = "three neighbours"
+
+
+def test_a_class_of_great_weight_wins_wherever_it_is_a_neighbour():
+    x, y = make_blobs(centers=3, random_state=0, cluster_std=20)
+    train, test, labels, _ = train_test_split(x, y, test_size=0.5, random_state=0)
+    model = classifier(n_neighbors=15, class_weight={0: 1000, 1: 0.0001, 2: 0.0001}).fit(train, labels)
+    _, near = model.kneighbors(test)
+    assert np.array_equal(model.predict(test) == 0, (labels[near] == 0).any(1))
+    assert np.mean(model.predict(test) == 0) > 0.95
 
 
 @pytest.mark.parametrize(

@@ -357,7 +357,7 @@ def test_on_the_sorting_task_it_sorts_best(size, repetitions):
 
     def sorted_rightly(epsilon: float) -> int:
         config = replace(sorting.best("direct0", size, 0), epsilon=epsilon, limit=100 * epsilon)
-        return sum(result["perfect"] for _, result in sorting.train(config, range(repetitions)))
+        return sum(result["perfect"] for _, result in sorting_stack.train(config, range(repetitions)))
 
     smaller, suggested, larger = (sorted_rightly(factor * epsilon) for factor in (1e-3, 1, 1e3))
     assert suggested >= max(smaller, larger)

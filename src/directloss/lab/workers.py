@@ -67,8 +67,9 @@ def _on_cluster(
     from distributed.scheduler import KilledWorker
 
     client = workers.connect()
-    log = logging.getLogger("distributed")
-    log.handlers, log.propagate = [logging.NullHandler()], False  # what fails is said in one line, by us
+    for name in [name for name in logging.root.manager.loggerDict if name.split(".")[0] == "distributed"]:
+        log = logging.getLogger(name)  # dask gives some of them handlers of their own
+        log.handlers, log.propagate = [logging.NullHandler()], False  # what fails is said in one line, by us
     try:
         # Each call is worth making though an equal one was made before: the results are in our store, not in dask's.
         futures = [client.submit(_indexed, function, index, task, pure=False) for index, task in enumerate(tasks)]

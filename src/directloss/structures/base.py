@@ -11,10 +11,9 @@ from torch import Tensor
 
 from directloss.parts import Scores, Vertices, as_parts, broadcasts, check_cost
 from directloss.structures.certificate import certify
+from directloss.structures.checks import LARGEST_SCORE, largest_magnitude
 from directloss.transforms import inside_transform
 
-# Sums along augmenting paths must not overflow float64.
-LARGEST_SCORE = 1e150
 MOST_STRUCTURES = 1_000_000
 _WIDE = (torch.float32, torch.float64)
 _SAFE = torch.finfo(torch.float32).max / 4
@@ -125,14 +124,14 @@ class Structure(ABC):
         Every solve comes through here: this is where the values of scores and costs are checked, once.
         """
         first = parts[0]
-        reach = _largest(first, "scores")
+        reach = largest_magnitude(first, "scores")
         for factor in parts[1:]:
-            reach = max(reach, _largest(factor, "scores"))
+            reach = max(reach, largest_magnitude(factor, "scores"))
         dtype = first.dtype if first.dtype in _WIDE else torch.float32  # sums in half precision would tie
         if cost is None:
             cost = first
         else:
-            reach += max(map(abs, steps)) * _largest(cost, "cost")
+            reach += max(map(abs, steps)) * largest_magnitude(cost, "cost")
             if cost.dtype != dtype:
                 dtype = torch.promote_types(dtype, cost.dtype)
         if reach > _SAFE:  # in float32 the largest sums would overflow
@@ -279,33 +278,6 @@ class Structure(ABC):
     def __repr__(self) -> str:
         given = [f"{name}=..." for name in self.data if getattr(self, name) is not None]
         return f"{type(self).__name__}({', '.join(given)})"
-
-
-def _largest(tensor: Tensor, name: str) -> float:
-    """The largest magnitude; raise ValueError unless all entries are finite."""
-    if not tensor.numel():
-        return 0.0
-    # Both are NaN if an entry is. A norm would do the same, but ten times slower.
-    low, high = (bound.item() for bound in torch.aminmax(tensor))
-    largest: float = max(-low, high)
-    if not math.isfinite(largest):
-        bad = int((~torch.isfinite(tensor)).sum())
-        raise ValueError(
-            f"{name} hold {bad} NaN or infinite entries of {tensor.numel()}; every entry must be finite "
-            "(a forbidden entry is a mask of the structure, not an infinite score)"
-        )
-    if largest > LARGEST_SCORE:
-        raise ValueError(f"{name} reach {largest:g}, beyond {LARGEST_SCORE:g}; scale them down")
-    return largest
-
-
-def check_mask(name: str, mask: Any, entry_dims: int, meaning: str) -> None:
-    """Raise TypeError or ValueError unless it is a boolean tensor with the entries' axes."""
-    if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
-        got = mask.dtype if isinstance(mask, Tensor) else type(mask).__name__
-        raise TypeError(f"{name} is {got}, expected a boolean tensor, True where {meaning}")
-    if mask.dim() < entry_dims:
-        raise ValueError(f"{name} has shape {tuple(mask.shape)}, expected at least {entry_dims} axes, entries last")
 
 
 def check_structure_type(structure: Any) -> Structure:

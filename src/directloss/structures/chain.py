@@ -10,7 +10,8 @@ from torch import Tensor
 from directloss import threads
 from directloss.parts import Vertices
 from directloss.structures.arrays import as_array, place, shared_rows
-from directloss.structures.base import Structure, check_mask
+from directloss.structures.base import Structure
+from directloss.structures.checks import check_mask
 from directloss.transforms import inside_transform
 
 _PARTS = ("unary", "transitions", "start", "end")

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from directloss.parts import Vertices
-from directloss.structures.base import Structure, check_mask
+from directloss.structures.base import Structure
+from directloss.structures.checks import check_mask, check_mask_entries
 
 
 class Choice(Structure):
@@ -57,12 +58,3 @@ class Choice(Structure):
 
     def _count(self, parts: tuple[Tensor, ...]) -> int:
         return len(parts[0]) if self.mask is None else int(self.mask.expand_as(parts[0]).sum())
-
-
-def check_mask_entries(name: str, mask: Tensor | None, entries: torch.Size) -> None:
-    """Raise ValueError unless a mask has the scores' entries."""
-    if mask is not None and mask.shape[-len(entries) :] != entries:
-        raise ValueError(
-            f"{name} is a mask of {tuple(mask.shape[-len(entries) :])} entries, but the scores have {tuple(entries)}; "
-            "they must agree"
-        )

@@ -11,8 +11,8 @@ from torch import Tensor
 from directloss import threads
 from directloss.parts import Vertices, as_parts
 from directloss.structures.arrays import as_array
-from directloss.structures.base import Structure, check_mask
-from directloss.structures.choice import check_mask_entries
+from directloss.structures.base import Structure
+from directloss.structures.checks import check_mask, check_mask_entries
 
 # Below this much work (instances x n^2) handing a part to another thread costs more than it gains.
 _LEAST_WORK = 50_000

@@ -12,8 +12,8 @@ from torch import Tensor
 from directloss import threads
 from directloss.parts import Vertices
 from directloss.structures.arrays import instances, place, repeating
-from directloss.structures.base import MOST_STRUCTURES, Structure, check_mask
-from directloss.structures.choice import check_mask_entries
+from directloss.structures.base import MOST_STRUCTURES, Structure
+from directloss.structures.checks import check_mask, check_mask_entries
 
 # Below this much work (instances x n^2) handing a part to another thread costs more than it gains.
 _LEAST_WORK = 50_000

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from directloss.parts import Vertices
-from directloss.structures.base import Structure, check_mask
-from directloss.structures.choice import check_mask_entries
+from directloss.structures.base import Structure
+from directloss.structures.checks import check_mask, check_mask_entries
 from directloss.transforms import inside_transform
 
 

@@ -1,0 +1,46 @@
+"""What structures ask of scores and masks."""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+# Sums along augmenting paths must not overflow float64.
+LARGEST_SCORE = 1e150
+
+
+def largest_magnitude(tensor: Tensor, name: str) -> float:
+    """The largest magnitude; raise ValueError unless all entries are finite."""
+    if not tensor.numel():
+        return 0.0
+    # Both are NaN if an entry is. A norm would do the same, but ten times slower.
+    low, high = (bound.item() for bound in torch.aminmax(tensor))
+    largest: float = max(-low, high)
+    if not math.isfinite(largest):
+        bad = int((~torch.isfinite(tensor)).sum())
+        raise ValueError(
+            f"{name} hold {bad} NaN or infinite entries of {tensor.numel()}; every entry must be finite "
+            "(a forbidden entry is a mask of the structure, not an infinite score)"
+        )
+    if largest > LARGEST_SCORE:
+        raise ValueError(f"{name} reach {largest:g}, beyond {LARGEST_SCORE:g}; scale them down")
+    return largest
+
+
+def check_mask(name: str, mask: Any, entry_dims: int, meaning: str) -> None:
+    """Raise TypeError or ValueError unless it is a boolean tensor with the entries' axes."""
+    if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
+        got = mask.dtype if isinstance(mask, Tensor) else type(mask).__name__
+        raise TypeError(f"{name} is {got}, expected a boolean tensor, True where {meaning}")
+    if mask.dim() < entry_dims:
+        raise ValueError(f"{name} has shape {tuple(mask.shape)}, expected at least {entry_dims} axes, entries last")
+
+
+def check_mask_entries(name: str, mask: Tensor | None, entries: torch.Size) -> None:
+    """Raise ValueError unless a mask has the scores' entries."""
+    if mask is not None and mask.shape[-len(entries) :] != entries:
+        raise ValueError(
+            f"{name} is a mask of {tuple(mask.shape[-len(entries) :])} entries, but the scores have {tuple(entries)}; "
+            "they must agree"
+        )
