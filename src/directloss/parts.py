@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -20,7 +21,7 @@ Scores = Tensor | tuple[Tensor, ...]
 def as_parts(scores: Scores | Sequence[Tensor], name: str = "scores") -> tuple[Tensor, ...]:
     """The parts of scores. Raise TypeError unless each is a floating-point tensor."""
     parts = (scores,) if isinstance(scores, Tensor) else scores
-    if not isinstance(parts, tuple | list) or not parts:
+    if not isinstance(parts, (tuple, list)) or not parts:
         got = type(scores).__name__
         raise TypeError(f"{name}: got {got}, expected a torch.Tensor (torch.as_tensor makes one), or a tuple of them")
     for part in parts:
@@ -34,7 +35,7 @@ def as_parts(scores: Scores | Sequence[Tensor], name: str = "scores") -> tuple[T
 def broadcasts(shape: Sequence[int], to: Sequence[int]) -> bool:
     """Whether a tensor of this shape broadcasts to exactly the other."""
     aligned = zip(reversed(shape), reversed(to), strict=False)
-    return len(shape) <= len(to) and all(size in (1, wanted) for size, wanted in aligned)
+    return shape == to or (len(shape) <= len(to) and all(size in (1, wanted) for size, wanted in aligned))
 
 
 def check_cost(cost: Tensor, scores: Tensor) -> None:
@@ -51,7 +52,8 @@ def fit_cost(cost: Tensor, scores: Tensor) -> Tensor:
     if not isinstance(cost, Tensor):
         raise TypeError(f"cost is {type(cost).__name__}, expected a tensor, or a function of the structure")
     check_cost(cost, scores)
-    return cost.detach().to(scores)
+    cost = cost.detach()
+    return cost if cost.dtype == scores.dtype and cost.device == scores.device else cost.to(scores)
 
 
 class Vertices(NamedTuple):
@@ -126,8 +128,39 @@ class Vertices(NamedTuple):
 
     def inner(self, weights: Tensor) -> Tensor:
         """``<weights, y>``, (...)."""
+        if (weighed := self._weighed_on_cpu(weights)) is not None:
+            return weighed[0]
         picked = self.at(weights)
         return (picked if self.values is None else picked * self.values).sum(-1)
+
+    def weigh(self, weights: Tensor) -> tuple[Tensor, Tensor]:
+        """``<weights, y>`` and ``<|weights|, |y|>``, (...)."""
+        if (weighed := self._weighed_on_cpu(weights)) is not None:
+            return weighed[0], weighed[1]
+        terms = self.at(weights)
+        if self.values is not None:
+            terms = terms * self.values
+        return terms.sum(-1), terms.abs().sum(-1)
+
+    def _weighed_on_cpu(self, weights: Tensor) -> Tensor | None:
+        """Both results of ``weigh`` in one tensor, where a kernel can read the weights as they lie."""
+        shape, values = self.slots.shape, self.values
+        wanted = (*shape[:-1], *self.entries)
+        readable = weights.dtype in _READ and (values is None or values.dtype in _READ) and not weights.requires_grad
+        aligned = weights.dim() >= len(self.entries) and weights.shape == wanted[len(wanted) - weights.dim() :]
+        if not (readable and aligned and weights.numel() and _on_cpu(weights)):
+            return None
+        from directloss.parts_kernel import weigh  # numba takes its time to import
+
+        count, entries = math.prod(shape[:-1]), math.prod(self.entries)
+        out = torch.empty((2, *shape[:-1]), dtype=weights.dtype, device="cpu")
+        weigh(
+            _NO_POSITIONS if self.positions is None else _array(self.positions, count, shape[-1]),
+            _NO_VALUES if values is None else _array(values, count, shape[-1]),
+            _array(weights, weights.numel() // entries, entries),
+            out.numpy().reshape(2, count),
+        )
+        return out
 
     def differs(self, other: "Vertices") -> Tensor:
         """Whether two structures of one set differ, (...)."""
@@ -153,12 +186,17 @@ class Vertices(NamedTuple):
         rounding error.
         """
         leading = self.slots.shape[1:-1]
+        plain = weights is None and shape == (*leading[1:], *self.entries)  # for every entry, summed over the samples
+        if plain and self.values is None and _on_cpu(self.slots):
+            return self._difference_on_cpu(ends, dtype)
         padded = (*[1] * (len(leading) + len(self.entries) - len(shape)), *shape)
         summed, own = padded[: len(leading)], torch.Size(padded[len(leading) :])
         if self.positions is None:
             ahead, behind = (
                 self._weighted(end, None if weights is None else weights[side], dtype) for side, end in enumerate(ends)
             )
+            if plain and leading[0] == 1:
+                return (ahead - behind).reshape(shape)
             return (ahead - behind).reshape(*leading, *self.entries).sum_to_size(padded).reshape(shape)
         over_samples = summed == (1, *leading[1:])
         axes = [0] if over_samples else [axis for axis, size in enumerate(summed) if size == 1]
@@ -166,16 +204,6 @@ class Vertices(NamedTuple):
         alone = over_samples and leading[0] == 1  # nothing to sum over
         last = tuple(range(len(kept), len(leading)))
         total = torch.zeros((*kept, math.prod(own)), dtype=dtype, device=self.positions.device)
-        only_ones = self.values is None and weights is None and own == self.entries
-        if only_ones and over_samples and _on_cpu(self.positions):
-            from directloss.parts_kernel import add_difference  # numba takes its time to import
-
-            instances = total.view(math.prod(kept), total.shape[-1])
-            slots = (leading[0], len(instances), self.positions.shape[-1])
-            add_difference(
-                *(self.positions[end].reshape(slots).contiguous().numpy() for end in ends), instances.numpy()
-            )
-            return total.reshape(shape)
         sums = []
         for side, end in enumerate(ends):
             where = self.positions[end, 0] if alone else self.positions[end]
@@ -188,6 +216,18 @@ class Vertices(NamedTuple):
                 where, values = (tensor.movedim(axes, last).flatten(len(kept)) for tensor in (where, values))
             sums.append(total.scatter_add(-1, where, values))
         return (sums[0] - sums[1]).reshape(shape)
+
+    def _difference_on_cpu(self, ends: tuple[int, int], dtype: torch.dtype) -> Tensor:
+        """``difference`` of ones for every entry, summed over the samples alone."""
+        from directloss.parts_kernel import add_difference  # numba takes its time to import
+
+        assert self.positions is not None
+        steps, samples, *batch, count = self.positions.shape
+        total = torch.zeros((*batch, *self.entries), dtype=dtype, device="cpu")
+        instances = math.prod(batch)
+        positions = _array(self.positions, steps, samples, instances, count)
+        add_difference(positions, *ends, _array(total, instances, math.prod(self.entries)))
+        return total
 
     def _weighted(self, index: int, weights: Tensor | None, dtype: torch.dtype) -> Tensor:
         """What stands in the slots at ``index`` of the leading axis, times the weights; broadcasts to (..., K)."""
@@ -216,8 +256,17 @@ class Vertices(NamedTuple):
         return where
 
 
+# What kernels read, and what stands for a tensor that is not there.
+_READ = (torch.float32, torch.float64)
+_NO_POSITIONS, _NO_VALUES = np.empty((0, 0), np.int64), np.empty((0, 0), np.float32)
+
+
 def _on_cpu(tensor: Tensor) -> bool:
-    return tensor.device.type == "cpu" and not inside_transform()
+    return tensor.is_cpu and not inside_transform()
+
+
+def _array(tensor: Tensor, *shape: int) -> np.ndarray:
+    return tensor.contiguous().numpy().reshape(shape)
 
 
 def _own_entries(shape: Sequence[int], entries: torch.Size) -> torch.Size:

@@ -23,7 +23,7 @@ class Structure(ABC):
     """A set of structures over entries ``*E``; scores carry any number of batch axes before them.
 
     A subclass sets ``entry_dims`` (the length of ``*E``), names the tensors of an instance in ``data``, and implements
-    ``_check_entries``, ``_maximize`` and ``_enumerate``; ``_maximize_along`` only where solving a family of scores
+    ``_check_entries``, ``_enumerate`` and ``_maximize``, or ``_maximize_along`` where solving a family of scores
     together pays. Its attributes are never changed after it is made.
     """
 
@@ -41,9 +41,14 @@ class Structure(ABC):
     def _check_entries(self, entries: torch.Size) -> None:
         """Raise ValueError unless the structure exists over ``entries``."""
 
-    @abstractmethod
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if cls._maximize is Structure._maximize and cls._maximize_along is Structure._maximize_along:
+            raise TypeError(f"{cls.__name__} has no maximiser; define _maximize, or _maximize_along")
+
     def _maximize(self, parts: tuple[Tensor, ...]) -> tuple[Vertices, ...]:
         """The best structure for checked, non-empty scores in float32 or float64, one ``Vertices`` for each part."""
+        return tuple(found.select(0) for found in self._maximize_along(parts, parts[0], (0.0,)))
 
     def _enumerate(self, parts: tuple[Tensor, ...]) -> tuple[Vertices, ...]:
         """Every structure of one instance, (N, ...)."""
@@ -65,6 +70,7 @@ class Structure(ABC):
         return (entries,)
 
     def _maximize_along(self, parts: tuple[Tensor, ...], cost: Tensor, steps: Sequence[float]) -> tuple[Vertices, ...]:
+        """The best structures for ``scores + step * cost``, (T, ...): here all steps in one call, on their own copy."""
         first, *factors = parts
         stacked = torch.stack([torch.add(first, cost, alpha=step) if step else first for step in steps])
         return self._maximize((stacked, *factors))

@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import torch
+import numpy as np
 from torch import Tensor
 
 from directloss.parts import Vertices
@@ -32,27 +32,27 @@ def certify(
     vertices: tuple[Vertices, ...],
 ) -> None:
     """Raise ``WrongMaximizerError``, or warn where ``structure.exact`` is False, if an answer beats another."""
-    along, size = _value(vertices[0], cost)
-    plain = torch.zeros_like(along)
+    along, size = vertices[0].weigh(cost)
     size = size * max(abs(step) for step in steps)
+    plain: Tensor | float = 0.0
     for part, found in zip(parts, vertices, strict=True):
-        value, magnitude = _value(found, part)
+        value, magnitude = found.weigh(part)
         plain, size = plain + value, size + magnitude
-    at = torch.tensor(steps, dtype=plain.dtype, device=plain.device)
+    count = len(steps)
+    plain, along, size = (tensor.reshape(count, -1).cpu().numpy() for tensor in (plain, along, size))
     # values[s, t]: the answer of step t under the scores of step s.
-    values = plain + at.reshape(-1, *[1] * plain.dim()) * along
-    own = torch.stack([values[s, s] for s in range(len(steps))])
-    tolerance = _TOLERANCE * size.amax(0)
-    short = values.amax(1) - own
-    worst, where = (short - tolerance).flatten().max(0)
-    if worst <= 0:
+    values = plain + np.reshape(steps, (count, 1, 1)) * along
+    own = values[range(count), range(count)]
+    tolerance = _TOLERANCE * size.max(0)
+    short = values.max(1) - own
+    where = np.unravel_index((short - tolerance).argmax(), short.shape)
+    if short[where] <= tolerance[where[1]]:
         return
-    over = (own - values.amin(1)) <= tolerance
-    step, *instance = (int(i) for i in torch.unravel_index(where, short.shape))
-    reached, missed = own.flatten()[where].item(), short.flatten()[where].item()
+    over = (own - values.min(1)) <= tolerance
+    instance = tuple(int(i) for i in np.unravel_index(where[1], vertices[0].slots.shape[1:-1]))
     message = (
-        f"{structure!r} did not maximise: at index {tuple(instance)} of its scores and step {steps[step]:g} its answer "
-        f"is worth {reached:.6g}, but another of its answers is worth {missed:.6g} more"
+        f"{structure!r} did not maximise: at index {instance} of its scores and step {steps[where[0]]:g} its answer "
+        f"is worth {own[where]:.6g}, but another of its answers is worth {short[where]:.6g} more"
     )
     if structure.exact:
         hint = (
@@ -62,11 +62,3 @@ def certify(
         )
         raise WrongMaximizerError(f"{message} ({hint}; dl.check_structure tries more)")
     warnings.warn(message, stacklevel=2)
-
-
-def _value(vertices: Vertices, weights: Tensor) -> tuple[Tensor, Tensor]:
-    """``<weights, y>`` and ``<|weights|, |y|>``."""
-    terms = vertices.at(weights)
-    if vertices.values is not None:
-        terms = terms * vertices.values
-    return terms.sum(-1), terms.abs().sum(-1)
