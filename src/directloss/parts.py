@@ -9,7 +9,6 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -143,24 +142,11 @@ class Vertices(NamedTuple):
         return terms.sum(-1), terms.abs().sum(-1)
 
     def _weighed_on_cpu(self, weights: Tensor) -> Tensor | None:
-        """Both results of ``weigh`` in one tensor, where a kernel can read the weights as they lie."""
-        shape, values = self.slots.shape, self.values
-        wanted = (*shape[:-1], *self.entries)
-        readable = weights.dtype in _READ and (values is None or values.dtype in _READ) and not weights.requires_grad
-        aligned = weights.dim() >= len(self.entries) and weights.shape == wanted[len(wanted) - weights.dim() :]
-        if not (readable and aligned and weights.numel() and _on_cpu(weights)):
+        if not _on_cpu(weights):
             return None
         from directloss.parts_kernel import weigh  # numba takes its time to import
 
-        count, entries = math.prod(shape[:-1]), math.prod(self.entries)
-        out = torch.empty((2, *shape[:-1]), dtype=weights.dtype, device="cpu")
-        weigh(
-            _NO_POSITIONS if self.positions is None else _array(self.positions, count, shape[-1]),
-            _NO_VALUES if values is None else _array(values, count, shape[-1]),
-            _array(weights, weights.numel() // entries, entries),
-            out.numpy().reshape(2, count),
-        )
-        return out
+        return weigh(self.positions, self.values, self.entries, weights)
 
     def differs(self, other: "Vertices") -> Tensor:
         """Whether two structures of one set differ, (...)."""
@@ -178,25 +164,29 @@ class Vertices(NamedTuple):
         shape: Sequence[int],
         dtype: torch.dtype,
         weights: tuple[Tensor, Tensor] | None = None,
+        factor: float = 1.0,
     ) -> Tensor:
         """The structures at the first of two indices of the leading axis less those at the second, summed to ``shape``.
 
         ``shape`` broadcasts to (..., *E). The weights, one for each end, broadcast to (..., K) and multiply what stands
         in each slot. Both ends add up in the same order, so that where they agree exactly nothing is left, not a
-        rounding error.
+        rounding error. The factor multiplies every difference, and leaves nothing of nothing even if it is infinite.
         """
         leading = self.slots.shape[1:-1]
         plain = weights is None and shape == (*leading[1:], *self.entries)  # for every entry, summed over the samples
-        if plain and self.values is None and _on_cpu(self.slots):
-            return self._difference_on_cpu(ends, dtype)
+        if plain and _on_cpu(self.slots) and (self.values is None or self.values.dtype == dtype):
+            from directloss.parts_kernel import difference  # numba takes its time to import
+
+            return difference(self.positions, self.values, ends, self.entries, dtype, factor)
+        if factor != 1:
+            total = self.difference(ends, shape, dtype, weights)
+            return torch.where(total == 0, 0.0, total * factor)
         padded = (*[1] * (len(leading) + len(self.entries) - len(shape)), *shape)
         summed, own = padded[: len(leading)], torch.Size(padded[len(leading) :])
         if self.positions is None:
             ahead, behind = (
                 self._weighted(end, None if weights is None else weights[side], dtype) for side, end in enumerate(ends)
             )
-            if plain and leading[0] == 1:
-                return (ahead - behind).reshape(shape)
             return (ahead - behind).reshape(*leading, *self.entries).sum_to_size(padded).reshape(shape)
         over_samples = summed == (1, *leading[1:])
         axes = [0] if over_samples else [axis for axis, size in enumerate(summed) if size == 1]
@@ -216,18 +206,6 @@ class Vertices(NamedTuple):
                 where, values = (tensor.movedim(axes, last).flatten(len(kept)) for tensor in (where, values))
             sums.append(total.scatter_add(-1, where, values))
         return (sums[0] - sums[1]).reshape(shape)
-
-    def _difference_on_cpu(self, ends: tuple[int, int], dtype: torch.dtype) -> Tensor:
-        """``difference`` of ones for every entry, summed over the samples alone."""
-        from directloss.parts_kernel import add_difference  # numba takes its time to import
-
-        assert self.positions is not None
-        steps, samples, *batch, count = self.positions.shape
-        total = torch.zeros((*batch, *self.entries), dtype=dtype, device="cpu")
-        instances = math.prod(batch)
-        positions = _array(self.positions, steps, samples, instances, count)
-        add_difference(positions, *ends, _array(total, instances, math.prod(self.entries)))
-        return total
 
     def _weighted(self, index: int, weights: Tensor | None, dtype: torch.dtype) -> Tensor:
         """What stands in the slots at ``index`` of the leading axis, times the weights; broadcasts to (..., K)."""
@@ -256,17 +234,8 @@ class Vertices(NamedTuple):
         return where
 
 
-# What kernels read, and what stands for a tensor that is not there.
-_READ = (torch.float32, torch.float64)
-_NO_POSITIONS, _NO_VALUES = np.empty((0, 0), np.int64), np.empty((0, 0), np.float32)
-
-
 def _on_cpu(tensor: Tensor) -> bool:
     return tensor.is_cpu and not inside_transform()
-
-
-def _array(tensor: Tensor, *shape: int) -> np.ndarray:
-    return tensor.contiguous().numpy().reshape(shape)
 
 
 def _own_entries(shape: Sequence[int], entries: torch.Size) -> torch.Size:

@@ -1,27 +1,97 @@
-"""The index arithmetic of ``parts`` on the CPU: one pass each, instead of five to ten small tensor operations."""
+"""The index arithmetic of ``parts`` on the CPU: one pass each, instead of five to ten small tensor operations.
+
+A kernel reads vertices as two arrays, of which one may be empty: without ``positions`` every entry stands in order, and
+without ``values`` all are ones.
+"""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
 
 from directloss.compiling import kernel
 
-
-@kernel
-def add_difference(positions, ahead, behind, out):
-    """Add one at the positions ``positions[ahead]`` (S, B, K) and subtract one at those ``behind``: ``out`` (B, E)."""
-    _, samples, instances, count = positions.shape
-    for sample in range(samples):
-        for b in range(instances):
-            for k in range(count):
-                out[b, positions[ahead, sample, b, k]] += 1
-                out[b, positions[behind, sample, b, k]] -= 1
+_DTYPES = {torch.float32: np.float32, torch.float64: np.float64}
 
 
-@kernel
-def weigh(positions, values, weights, out):
-    """``<weights, y>`` into ``out[0]`` and ``<|weights|, |y|>`` into ``out[1]``, each (N,).
+def difference(
+    positions: Tensor | None,
+    values: Tensor | None,
+    ends: tuple[int, int],
+    entries: Sequence[int],
+    dtype: torch.dtype,
+    factor: float,
+) -> Tensor:
+    """Of vertices (T, S, B..., K) those at one end less those at the other, summed over S: (B..., *E)."""
+    steps, samples, *batch, count = (values if positions is None else positions).shape  # type: ignore[union-attr]
+    out = np.empty((*batch, *entries), _DTYPES[dtype])
+    instances = math.prod(batch)
+    _difference(
+        *_arrays(positions, values, (steps, samples, instances, count)),
+        *ends,
+        factor,
+        out.reshape(instances, math.prod(entries)),
+    )
+    return torch.from_numpy(out)
 
-    ``positions`` and ``values`` are (N, K), one of them perhaps without rows: every entry in order, or ones. ``weights``
-    (R, E) repeat along the instances.
+
+def weigh(positions: Tensor | None, values: Tensor | None, entries: Sequence[int], weights: Tensor) -> Tensor | None:
+    """``<weights, y>`` and ``<|weights|, |y|>`` of vertices (..., K), (2, ...); None if kernels cannot read them.
+
+    They read weights (B..., *E) for any B that ends the batch axes, in float32 or float64.
     """
-    rows, entries = weights.shape
+    shape = (values if positions is None else positions).shape  # type: ignore[union-attr]
+    leading, axes = shape[:-1], weights.dim() - len(entries)
+    aligned = 0 <= axes <= len(leading) and weights.shape == (*leading[len(leading) - axes :], *entries)
+    dtype = _DTYPES.get(weights.dtype)
+    if not aligned or dtype is None or weights.requires_grad or not weights.numel():
+        return None
+    if values is not None and values.dtype not in _DTYPES:
+        return None
+    size = math.prod(entries)
+    out = np.empty((2, *leading), dtype)
+    table = weights.contiguous().numpy().reshape(-1, size)
+    _weigh(*_arrays(positions, values, (leading.numel(), shape[-1])), table, out.reshape(2, -1))
+    return torch.from_numpy(out)
+
+
+def _arrays(positions: Tensor | None, values: Tensor | None, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+    none = (0,) * len(shape)
+    return (
+        np.empty(none, np.int64) if positions is None else positions.contiguous().numpy().reshape(shape),
+        np.empty(none, np.float32) if values is None else values.contiguous().numpy().reshape(shape),
+    )
+
+
+@kernel
+def _difference(positions, values, ahead, behind, factor, out):
+    """The vertices ``ahead`` less those ``behind`` (S, B, K each), summed over S, times ``factor``: ``out`` (B, E)."""
+    everywhere, ones = len(positions) == 0, len(values) == 0
+    _, samples, _, count = values.shape if everywhere else positions.shape
+    for b in range(out.shape[0]):
+        row = out[b]
+        for entry in range(row.shape[0]):
+            row[entry] = 0
+        for s in range(samples):
+            for k in range(count):
+                plus = k if everywhere else positions[ahead, s, b, k]
+                minus = k if everywhere else positions[behind, s, b, k]
+                row[plus] += 1 if ones else values[ahead, s, b, k]
+                row[minus] -= 1 if ones else values[behind, s, b, k]
+        for entry in range(row.shape[0]):
+            # What has no difference has no gradient, even where the factor is infinite.
+            row[entry] = row[entry] * factor if row[entry] != 0 else 0
+
+
+@kernel
+def _weigh(positions, values, weights, out):
+    """``<weights, y>`` into ``out[0]`` and ``<|weights|, |y|>`` into ``out[1]``, for vertices (N, K).
+
+    ``weights`` (R, E) repeat along the instances.
+    """
+    rows = weights.shape[0]
     everywhere, ones = len(positions) == 0, len(values) == 0
     count = values.shape[1] if everywhere else positions.shape[1]
     for i in range(out.shape[1]):

@@ -47,7 +47,8 @@ class Noise(ABC):
         drawn = wanted if wanted in (torch.float32, torch.float64) else torch.float32
         place = torch.get_default_device() if device is None else torch.device(device)
         draw = self._standard(tuple(shape), {"generator": generator, "dtype": drawn, "device": place})
-        return (draw if self.variance is None else draw.mul_(self.scale)).to(wanted)
+        draw = draw if self.variance is None else draw.mul_(self.scale)
+        return draw if drawn == wanted else draw.to(wanted)
 
     def fill(self, out: Tensor, generator: torch.Generator | None = None) -> None:
         """The draws of ``sample``, written to ``out``, which need not be contiguous."""

@@ -5,7 +5,7 @@ of the other steps are. A solver that minimises, or that stops too early, fails 
 """
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -32,14 +32,12 @@ def certify(
     vertices: tuple[Vertices, ...],
 ) -> None:
     """Raise ``WrongMaximizerError``, or warn where ``structure.exact`` is False, if an answer beats another."""
-    along, size = vertices[0].weigh(cost)
-    size = size * max(abs(step) for step in steps)
-    plain: Tensor | float = 0.0
-    for part, found in zip(parts, vertices, strict=True):
-        value, magnitude = found.weigh(part)
-        plain, size = plain + value, size + magnitude
     count = len(steps)
-    plain, along, size = (tensor.reshape(count, -1).cpu().numpy() for tensor in (plain, along, size))
+    along, size = _weighed(vertices[0], cost, count)
+    plain, size = 0.0 * along, max(map(abs, steps)) * size
+    for part, found in zip(parts, vertices, strict=True):
+        value, magnitude = _weighed(found, part, count)
+        plain, size = plain + value, size + magnitude
     # values[s, t]: the answer of step t under the scores of step s.
     values = plain + np.reshape(steps, (count, 1, 1)) * along
     own = values[range(count), range(count)]
@@ -62,3 +60,7 @@ def certify(
         )
         raise WrongMaximizerError(f"{message} ({hint}; dl.check_structure tries more)")
     warnings.warn(message, stacklevel=2)
+
+
+def _weighed(vertices: Vertices, weights: Tensor, count: int) -> Iterator[np.ndarray]:
+    return (found.cpu().numpy().reshape(count, -1) for found in vertices.weigh(weights))
