@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -107,6 +108,11 @@ class Vertices(NamedTuple):
         if self.positions is None:
             assert self.values is not None
             return self.values.to(dtype).reshape(*leading, *self.entries)
+        if self.values is None and _on_cpu(self.positions):
+            from directloss.parts_kernel import DTYPES, dense  # numba takes its time to import
+
+            if dtype in DTYPES:
+                return dense(self.positions, self.entries, dtype)
         y = torch.zeros((*leading, math.prod(self.entries)), dtype=dtype, device=self.positions.device)
         if self.values is None:
             y.scatter_(-1, self.positions, 1.0)
@@ -128,20 +134,20 @@ class Vertices(NamedTuple):
     def inner(self, weights: Tensor) -> Tensor:
         """``<weights, y>``, (...)."""
         if (weighed := self._weighed_on_cpu(weights)) is not None:
-            return weighed[0]
+            return torch.from_numpy(weighed[0, ...])
         picked = self.at(weights)
         return (picked if self.values is None else picked * self.values).sum(-1)
 
-    def weigh(self, weights: Tensor) -> tuple[Tensor, Tensor]:
-        """``<weights, y>`` and ``<|weights|, |y|>``, (...)."""
+    def weigh(self, weights: Tensor) -> Tensor:
+        """``<weights, y>`` and ``<|weights|, |y|>``, (2, ...)."""
         if (weighed := self._weighed_on_cpu(weights)) is not None:
-            return weighed[0], weighed[1]
+            return torch.from_numpy(weighed)
         terms = self.at(weights)
         if self.values is not None:
             terms = terms * self.values
-        return terms.sum(-1), terms.abs().sum(-1)
+        return torch.stack((terms, terms.abs())).sum(-1)
 
-    def _weighed_on_cpu(self, weights: Tensor) -> Tensor | None:
+    def _weighed_on_cpu(self, weights: Tensor) -> np.ndarray | None:
         if not _on_cpu(weights):
             return None
         from directloss.parts_kernel import weigh  # numba takes its time to import

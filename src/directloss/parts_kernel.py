@@ -13,7 +13,16 @@ from torch import Tensor
 
 from directloss.compiling import kernel
 
-_DTYPES = {torch.float32: np.float32, torch.float64: np.float64}
+# What kernels read and write.
+DTYPES = {torch.float32: np.float32, torch.float64: np.float64}
+
+
+def dense(positions: Tensor, entries: Sequence[int], dtype: torch.dtype) -> Tensor:
+    """The structures with ones at the positions (..., K), (..., *E)."""
+    *leading, count = positions.shape
+    out, instances = np.zeros((*leading, *entries), DTYPES[dtype]), math.prod(leading)
+    _write_ones(positions.contiguous().numpy().reshape(instances, count), out.reshape(instances, math.prod(entries)))
+    return torch.from_numpy(out)
 
 
 def difference(
@@ -26,7 +35,7 @@ def difference(
 ) -> Tensor:
     """Of vertices (T, S, B..., K) those at one end less those at the other, summed over S: (B..., *E)."""
     steps, samples, *batch, count = (values if positions is None else positions).shape  # type: ignore[union-attr]
-    out = np.empty((*batch, *entries), _DTYPES[dtype])
+    out = np.empty((*batch, *entries), DTYPES[dtype])
     instances = math.prod(batch)
     _difference(
         *_arrays(positions, values, (steps, samples, instances, count)),
@@ -37,7 +46,9 @@ def difference(
     return torch.from_numpy(out)
 
 
-def weigh(positions: Tensor | None, values: Tensor | None, entries: Sequence[int], weights: Tensor) -> Tensor | None:
+def weigh(
+    positions: Tensor | None, values: Tensor | None, entries: Sequence[int], weights: Tensor
+) -> np.ndarray | None:
     """``<weights, y>`` and ``<|weights|, |y|>`` of vertices (..., K), (2, ...); None if kernels cannot read them.
 
     They read weights (B..., *E) for any B that ends the batch axes, in float32 or float64.
@@ -45,16 +56,15 @@ def weigh(positions: Tensor | None, values: Tensor | None, entries: Sequence[int
     shape = (values if positions is None else positions).shape  # type: ignore[union-attr]
     leading, axes = shape[:-1], weights.dim() - len(entries)
     aligned = 0 <= axes <= len(leading) and weights.shape == (*leading[len(leading) - axes :], *entries)
-    dtype = _DTYPES.get(weights.dtype)
+    dtype = DTYPES.get(weights.dtype)
     if not aligned or dtype is None or weights.requires_grad or not weights.numel():
         return None
-    if values is not None and values.dtype not in _DTYPES:
+    if values is not None and values.dtype not in DTYPES:
         return None
-    size = math.prod(entries)
     out = np.empty((2, *leading), dtype)
-    table = weights.contiguous().numpy().reshape(-1, size)
+    table = weights.contiguous().numpy().reshape(-1, math.prod(entries))
     _weigh(*_arrays(positions, values, (leading.numel(), shape[-1])), table, out.reshape(2, -1))
-    return torch.from_numpy(out)
+    return out
 
 
 def _arrays(positions: Tensor | None, values: Tensor | None, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
@@ -63,6 +73,13 @@ def _arrays(positions: Tensor | None, values: Tensor | None, shape: tuple[int, .
         np.empty(none, np.int64) if positions is None else positions.contiguous().numpy().reshape(shape),
         np.empty(none, np.float32) if values is None else values.contiguous().numpy().reshape(shape),
     )
+
+
+@kernel
+def _write_ones(positions, out):
+    for i in range(out.shape[0]):
+        for k in range(positions.shape[1]):
+            out[i, positions[i, k]] = 1
 
 
 @kernel

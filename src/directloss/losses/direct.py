@@ -198,7 +198,7 @@ def evaluate_direct(
     sigma, gamma = scale_and_noise(scale, noise, samples, first, structure, generator)
     transform = inside_transform()
     learns_scale = sigma is not None and (sigma.requires_grad or transform)
-    if not transform and not (torch.is_grad_enabled() and (learns_scale or any(part.requires_grad for part in parts))):
+    if not transform and not (torch.is_grad_enabled() and (learns_scale or any([part.requires_grad for part in parts]))):
         steps = (0.0,)
     rule = Rule(structure, steps, width, entries, learns_scale)
     if isinstance(cost, Tensor):
@@ -210,14 +210,14 @@ def evaluate_direct(
             loss, *tensors = AttachInTransform.apply(*inputs)
             assert rule.layout is not None
             return DirectOutput(reduce(loss, reduction), rule.layout.unpack(tensors))
-        with torch.no_grad():
-            found = rule.solve(sigma, gamma, coefficients, each, parts)
+        known = sigma.detach() if learns_scale and sigma is not None else sigma
+        found = rule.solve(known, gamma, coefficients, each, (first.detach(), *parts[1:]))
     else:
         theta = (perturbed(first, sigma, gamma).detach(), *(factor.detach() for factor in parts[1:]))
         found = Found(*solve_task(cost, augmented, structure, theta, steps, each))
     if len(steps) == 1:
         return DirectOutput(reduce(found.loss, reduction), found.vertices)
-    loss = Attach.apply(rule, found, reduction, sigma, gamma, each, *parts)
+    loss = Attach.apply((rule, found, reduction, gamma, each), sigma, *parts)
     return DirectOutput(loss, found.vertices)
 
 

@@ -58,9 +58,12 @@ def place(index: int, batch: Sequence[int]) -> tuple[int, ...]:
 
 def scores_and_cost(scores: Tensor, cost: Tensor, entry_dims: int) -> tuple[np.ndarray, np.ndarray]:
     """Flat arrays of scores, (N, entries), and of a cost that broadcasts to them, (period, entries)."""
-    batch, entries = scores.shape[: scores.dim() - entry_dims], scores.shape[scores.dim() - entry_dims :]
-    flat = as_array(scores).reshape(batch.numel(), entries.numel())
+    shape = scores.shape
+    size = math.prod(shape[scores.dim() - entry_dims :])
+    flat = as_array(scores).reshape(-1, size)
     if cost is scores:
         return flat, flat
-    price = repeating(cost, batch, entries)
-    return flat, price.reshape(len(price), entries.numel())
+    if cost.dim() < entry_dims or cost.shape != shape[scores.dim() - cost.dim() :]:
+        batch = shape[: scores.dim() - entry_dims]
+        return flat, repeating(cost, batch, shape[len(batch) :]).reshape(-1, size)
+    return flat, as_array(cost).reshape(-1, size)

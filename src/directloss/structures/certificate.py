@@ -5,7 +5,7 @@ of the other steps are. A solver that minimises, or that stops too early, fails 
 """
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -32,35 +32,39 @@ def certify(
     vertices: tuple[Vertices, ...],
 ) -> None:
     """Raise ``WrongMaximizerError``, or warn where ``structure.exact`` is False, if an answer beats another."""
-    count = len(steps)
-    along, size = _weighed(vertices[0], cost, count)
-    plain, size = 0.0 * along, max(map(abs, steps)) * size
-    for part, found in zip(parts, vertices, strict=True):
-        value, magnitude = _weighed(found, part, count)
-        plain, size = plain + value, size + magnitude
-    # values[s, t]: the answer of step t under the scores of step s.
-    values = plain + np.reshape(steps, (count, 1, 1)) * along
-    own = values[range(count), range(count)]
-    tolerance = _TOLERANCE * size.max(0)
-    short = values.max(1) - own
-    where = np.unravel_index((short - tolerance).argmax(), short.shape)
-    if short[where] <= tolerance[where[1]]:
+    from directloss.structures.kernels.shortfall import worst_shortfall  # numba takes its time to import
+
+    count, leading = len(steps), vertices[0].slots.shape[1:-1]
+    along = _weighed(vertices[0], cost, count)
+    plain = sum(_weighed(found, part, count) for found, part in zip(vertices, parts, strict=True))
+    step, index = worst_shortfall(plain, along, np.array(steps), _TOLERANCE)
+    if step < 0:
         return
-    over = (own - values.min(1)) <= tolerance
-    instance = tuple(int(i) for i in np.unravel_index(where[1], vertices[0].slots.shape[1:-1]))
+    values = plain[0] + steps[step] * along[0]  # of the answer of each step under the scores of this one
+    own, best = values[step, index], values[:, index].max()
+    instance = tuple(int(i) for i in np.unravel_index(index, leading))
     message = (
-        f"{structure!r} did not maximise: at index {instance} of its scores and step {steps[where[0]]:g} its answer "
-        f"is worth {own[where]:.6g}, but another of its answers is worth {short[where]:.6g} more"
+        f"{structure!r} did not maximise: at index {instance} of its scores and step {steps[step]:g} its answer "
+        f"is worth {own:.6g}, but another of its answers is worth {best - own:.6g} more"
     )
     if structure.exact:
         hint = (
             "it seems to minimise: pass minimize=True to dl.custom"
-            if over.all()
+            if _minimizes(plain, along, steps)
             else "for a heuristic pass exact=False"
         )
         raise WrongMaximizerError(f"{message} ({hint}; dl.check_structure tries more)")
     warnings.warn(message, stacklevel=2)
 
 
-def _weighed(vertices: Vertices, weights: Tensor, count: int) -> Iterator[np.ndarray]:
-    return (found.cpu().numpy().reshape(count, -1) for found in vertices.weigh(weights))
+def _weighed(vertices: Vertices, weights: Tensor, count: int) -> np.ndarray:
+    """``<weights, y>`` and ``<|weights|, |y|>``, (2, T, N)."""
+    return vertices.weigh(weights).cpu().numpy().reshape(2, count, -1)
+
+
+def _minimizes(plain: np.ndarray, along: np.ndarray, steps: Sequence[float]) -> bool:
+    """Whether no answer is worth more than another of them under its own scores."""
+    sizes = plain[1] + max(map(abs, steps)) * along[1]
+    values = plain[0] + np.reshape(steps, (-1, 1, 1)) * along[0]
+    own = values[range(len(steps)), range(len(steps))]
+    return bool((own - values.min(1) <= _TOLERANCE * sizes.max(0)).all())

@@ -31,11 +31,11 @@ def largest_entries(scores: Tensor, cost: Tensor, steps: Sequence[float], k: int
     batch = scores.shape[:-1]
     flat, price = scores_and_cost(scores, cost, 1)
     allowed = _NO_MASK if mask is None else repeating(mask, batch, entries)
-    positions = torch.empty((len(steps), *batch, k), dtype=torch.int64, device="cpu")
-    out, at = positions.numpy().reshape(len(steps), len(flat), k), np.array(steps)
+    positions, at = np.empty((len(steps), *batch, k), np.int64), np.array(steps, np.float64)
+    out = positions.reshape(len(steps), len(flat), k)
 
     def work(first: int, last: int) -> int:
         return int(largest(flat, price, allowed, at, k, out, first, last))
 
     threads.split(work, len(flat), least=_LEAST_WORK // len(flat[0]))
-    return Vertices(entries, positions, None)
+    return Vertices(entries, torch.from_numpy(positions), None)
