@@ -38,7 +38,7 @@ _PUBLIC = {
     # losses: loss(scores, supervision, structure, ...)
     "DirectLoss": "losses.criterion",
     "direct_loss": "losses.direct",
-    "AdaptiveEpsilon": "losses.epsilon",
+    "GrowingEpsilon": "losses.growth",
     # layers: layer(scores, structure, ...) -> y
     "neuralsort": "layers.neuralsort",
     "relaxed_subset": "layers.relaxed_subset",
