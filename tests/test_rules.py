@@ -16,7 +16,9 @@ FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 
 def supervision(loss: LossRow, row, *batch, seed=1, dtype=torch.float64):
     drawn = row.scores(*batch, seed=seed, dtype=dtype)
-    return drawn if loss.supervision == "cost" else row.structure.solve(drawn)
+    if loss.supervision == "cost" or not loss.fits(row):
+        return drawn
+    return loss.target_of(row).solve(drawn)
 
 
 def run(loss: LossRow, row, scores, given, structure=None, **options):
@@ -41,16 +43,15 @@ def fitting(loss: LossRow, row) -> None:
 def test_a_loss_takes_any_batch_axes(loss, row):
     fitting(loss, row)
     scores, given = row.scores(2, 3), supervision(loss, row, 2, 3)
-    options = {}
+    options = [{}, {}, {}]
     if loss.random:
-        options["noise"] = row.scores(2, 2, 3, seed=5)
-    value, gradient = run(loss, row, scores, given, **options)
+        noise = row.scores(2, 2, 3, seed=5)
+        options = [{"noise": loss.draws(draws)} for draws in (noise, noise.flatten(1, 2), noise[:, 1, 2])]
+    value, gradient = run(loss, row, scores, given, **options[0])
     assert value.shape == (2, 3)
-    flat = {name: noise.flatten(1, 2) for name, noise in options.items()}
-    other = run(loss, row, scores.flatten(0, 1), given.flatten(0, 1), **flat)
+    other = run(loss, row, scores.flatten(0, 1), given.flatten(0, 1), **options[1])
     torch.testing.assert_close((value.flatten(), gradient.flatten(0, 1)), other)
-    one = {name: noise[:, 1, 2] for name, noise in options.items()}
-    torch.testing.assert_close(run(loss, row, scores[1, 2], given[1, 2], **one), (value[1, 2], gradient[1, 2]))
+    torch.testing.assert_close(run(loss, row, scores[1, 2], given[1, 2], **options[2]), (value[1, 2], gradient[1, 2]))
 
 
 @every_loss
@@ -89,7 +90,7 @@ def test_randomness_comes_only_from_the_generator(loss, row):
 
 @every_loss
 def test_every_option_changes_something(loss):
-    row = STRUCTURES[0]
+    row = next(row for row in STRUCTURES if loss.fits(row))
     scores, given = row.scores(30), supervision(loss, row, 30)
     plain = torch.cat([part.flatten() for part in run(loss, row, scores, given)])
     for option, value in loss.changes.items():
@@ -104,10 +105,10 @@ def test_vmap_of_a_loss_is_the_batched_call(loss, row):
     scores, given, options = row.scores(4), supervision(loss, row, 4), {}
     if loss.random:
         noise = row.scores(2, seed=5)
-        options["noise"] = noise.unsqueeze(1).expand(2, *scores.shape)
+        options["noise"] = loss.draws(noise.unsqueeze(1).expand(2, *scores.shape))
     value, gradient = run(loss, row, scores, given, **options)
     if loss.random:
-        options["noise"] = noise
+        options["noise"] = loss.draws(noise)
     call = functools.partial(loss.call, structure=row.structure, **{**loss.options, **options})
     torch.testing.assert_close(vmap(lambda s, g: call(s, g))(scores, given), value)
     torch.testing.assert_close(vmap(torch.func.grad(lambda s, g: call(s, g)))(scores, given), gradient)
@@ -133,6 +134,42 @@ def test_a_loss_refuses_bad_input_and_returns_its_structure_on_demand(loss, row)
     value, y = loss.call(scores, given, row.structure, return_structure=True, **loss.options)
     assert value.shape == ()
     assert y.shape[-len(scores.shape) :] == scores.shape
+
+
+@every_loss
+def test_a_second_derivative_is_true_or_raises(loss):
+    row = next(row for row in STRUCTURES if loss.fits(row))
+    scores, given = row.scores(3), supervision(loss, row, 3)
+
+    def call(scores):
+        generator = {"generator": torch.Generator().manual_seed(0)} if loss.random else {}
+        return loss.call(scores, given, row.structure, reduction="sum", **loss.options, **generator)
+
+    leaf = scores.clone().requires_grad_()
+    if loss.smooth:
+        assert torch.autograd.gradgradcheck(call, leaf)
+        return
+    (gradient,) = torch.autograd.grad(call(leaf), leaf, create_graph=True)
+    with pytest.raises(RuntimeError, match="second derivative"):
+        gradient.sum().backward()
+    with pytest.raises(RuntimeError, match="second derivative"):
+        torch.func.grad(lambda scores: torch.func.grad(call)(scores).sum())(scores)
+    with torch.no_grad():  # which changes no value
+        torch.testing.assert_close(call(scores), call(leaf).detach())
+
+
+@every_loss
+def test_parameters_may_change_between_a_loss_and_its_gradient(loss):
+    row = next(row for row in STRUCTURES if loss.fits(row))
+    parameter = row.scores(3).requires_grad_()
+    given, options = supervision(loss, row, 3), {**loss.options}
+    if loss.random:
+        options["noise"] = loss.draws(row.scores(2, 3, seed=5))
+    value = loss.call(parameter + 0, given, row.structure, **options)
+    with torch.no_grad():
+        parameter.add_(1.0)
+    value.backward()
+    assert torch.isfinite(parameter.grad).all()
 
 
 @every_loss

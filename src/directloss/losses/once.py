@@ -6,6 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from directloss.transforms import inside_transform
+
 
 class _Once(torch.autograd.Function):
     """The gradient itself, as a function of what it depends on, whose derivative raises."""
@@ -26,6 +28,31 @@ class _Once(torch.autograd.Function):
             "a second derivative was taken through a decision. The first one is an estimate that is constant in the "
             "scores, so that its own derivative would be silently wrong; use create_graph=False"
         )
+
+
+class _Guard(torch.autograd.Function):
+    """Tensors themselves, whose gradients have no derivative. ``keep`` them where a transform must see them again."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(keep: bool, *tensors: Tensor) -> tuple[Tensor, ...]:
+        return tuple(tensor.view_as(tensor) for tensor in tensors)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        keep, *tensors = inputs
+        # Elsewhere an optimiser may change them in place before the backward pass, which needs them for nothing.
+        ctx.save_for_backward(*(tensors if keep else ()))
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        return None, *once(ctx.saved_tensors, grads)
+
+
+def guarded(*tensors: Tensor) -> tuple[Tensor, ...]:
+    """The tensors, for an expression whose other factors are decisions: a second derivative through them raises."""
+    return _Guard.apply(inside_transform(), *tensors)  # type: ignore[no-any-return]
 
 
 def once(inputs: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> list[Tensor | None]:
