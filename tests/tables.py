@@ -322,4 +322,12 @@ LAYERS = [
 ]
 
 every_loss = pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: loss.name)
+
+
+def _pairs(fit: bool) -> pytest.MarkDecorator:
+    pairs = [(loss, row) for loss in LOSSES for row in STRUCTURES if loss.fits(row) == fit]
+    return pytest.mark.parametrize(("loss", "row"), pairs, ids=lambda either: either.name)
+
+
+every_loss_and_structure, every_misfit = _pairs(True), _pairs(False)
 every_layer = pytest.mark.parametrize("layer", LAYERS, ids=lambda layer: layer.name)

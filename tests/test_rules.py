@@ -6,7 +6,15 @@ import pickle
 
 import pytest
 import torch
-from tables import STRUCTURES, LayerRow, LossRow, every_layer, every_loss, every_structure
+from tables import (
+    STRUCTURES,
+    LayerRow,
+    LossRow,
+    every_layer,
+    every_loss,
+    every_loss_and_structure,
+    every_misfit,
+)
 from torch.func import vmap
 
 import directloss as dl
@@ -16,9 +24,7 @@ FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 
 def supervision(loss: LossRow, row, *batch, seed=1, dtype=torch.float64):
     drawn = row.scores(*batch, seed=seed, dtype=dtype)
-    if loss.supervision == "cost" or not loss.fits(row):
-        return drawn
-    return loss.target_of(row).solve(drawn)
+    return drawn if loss.supervision == "cost" else loss.target_of(row).solve(drawn)
 
 
 def run(loss: LossRow, row, scores, given, structure=None, **options):
@@ -31,17 +37,14 @@ def run(loss: LossRow, row, scores, given, structure=None, **options):
     return value.detach(), leaf.grad
 
 
-def fitting(loss: LossRow, row) -> None:
-    if not loss.fits(row):
-        with pytest.raises(TypeError, match="takes"):
-            loss.call(row.scores(2), supervision(loss, row, 2), row.structure, **loss.options)
-        pytest.skip("a structure that this loss does not take, and says so")
+@every_misfit
+def test_a_loss_names_the_structures_that_fit(loss, row):
+    with pytest.raises(TypeError, match="it takes"):
+        loss.call(row.scores(2), row.scores(2, seed=1), row.structure, **loss.options)
 
 
-@every_loss
-@every_structure
+@every_loss_and_structure
 def test_a_loss_takes_any_batch_axes(loss, row):
-    fitting(loss, row)
     scores, given = row.scores(2, 3), supervision(loss, row, 2, 3)
     options = [{}, {}, {}]
     if loss.random:
@@ -54,29 +57,23 @@ def test_a_loss_takes_any_batch_axes(loss, row):
     torch.testing.assert_close(run(loss, row, scores[1, 2], given[1, 2], **options[2]), (value[1, 2], gradient[1, 2]))
 
 
-@every_loss
-@every_structure
+@every_loss_and_structure
 def test_an_empty_batch_has_no_loss(loss, row):
-    fitting(loss, row)
     value, gradient = run(loss, row, row.scores(0), supervision(loss, row, 0))
     assert value.shape == (0,)
     assert gradient.shape == (0, *row.entries)
 
 
-@every_loss
-@every_structure
+@every_loss_and_structure
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 def test_a_loss_keeps_the_dtype_of_its_scores(loss, row, dtype):
-    fitting(loss, row)
     value, gradient = run(loss, row, row.scores(4, dtype=dtype), supervision(loss, row, 4, dtype=dtype))
     assert value.dtype == gradient.dtype == dtype
     assert torch.isfinite(value).all()
 
 
-@every_loss
-@every_structure
+@every_loss_and_structure
 def test_randomness_comes_only_from_the_generator(loss, row):
-    fitting(loss, row)
     scores, given = row.scores(4), supervision(loss, row, 4)
     state = torch.get_rng_state()
     assert all(
@@ -98,10 +95,8 @@ def test_every_option_changes_something(loss):
         assert not torch.equal(plain, changed), option
 
 
-@every_loss
-@every_structure
+@every_loss_and_structure
 def test_vmap_of_a_loss_is_the_batched_call(loss, row):
-    fitting(loss, row)
     scores, given, options = row.scores(4), supervision(loss, row, 4), {}
     if loss.random:
         noise = row.scores(2, seed=5)
@@ -114,10 +109,8 @@ def test_vmap_of_a_loss_is_the_batched_call(loss, row):
     torch.testing.assert_close(vmap(torch.func.grad(lambda s, g: call(s, g)))(scores, given), gradient)
 
 
-@every_loss
-@every_structure
+@every_loss_and_structure
 def test_a_loss_refuses_bad_input_and_returns_its_structure_on_demand(loss, row):
-    fitting(loss, row)
     scores, given = row.scores(3), supervision(loss, row, 3)
     bad = scores.clone()
     bad.view(-1)[1] = float("nan")

@@ -6,9 +6,9 @@ normaliser is avoided by the contrast. With scores s (predicted costs with their
     "nce":  mean_v <s, v> - <s, y*>     against all of them alike (noise-contrastive estimation),
     "map":  max_v  <s, v> - <s, y*>     against the best of them (maximum a posteriori).
 
-The first is linear in s, and has no minimum unless the network bounds s. With the true cost c, ``s + c`` may stand for s,
-as in the paper: "map" over a pool of all structures is then the structured hinge. Neither form estimates the gradient of
-the expected loss; each is a function of the scores with its true gradient, for the pool as it is.
+The first is linear in s, and has no minimum unless the network bounds s. With the true cost c, ``s + c`` may stand for
+s, as in the paper: "map" over a pool of all structures is then the structured hinge. Neither form estimates the
+gradient of the expected loss; each is a function of the scores with its true gradient, for the pool as it is.
 """
 
 from typing import Any, Literal

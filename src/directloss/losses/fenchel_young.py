@@ -9,9 +9,9 @@ The noise has mean zero, so that the target may be scored under the same noise, 
     loss = E[max_y <theta, y> - <theta, target>].
 
 Then no draw gives a negative loss, and a draw under which the target wins gives no loss and no gradient. A
-Fenchel-Young loss also has the conjugate F*(target), a constant in mu. It is 0 for a structure, the loss tending to 0 as
-the target wins ever more clearly; for a mean of structures, which may be a target as well, it is left out. Without noise
-this is the structured perceptron; with Gumbel noise and a choice, the cross-entropy of ``mu / sigma``, times sigma.
+Fenchel-Young loss also has the conjugate F*(target), a constant in mu. It is 0 for a structure, the loss tending to 0
+as the target wins ever more clearly; for a mean of structures, which may be a target as well, it is left out. Without
+noise this is the structured perceptron; for a choice under Gumbel noise, sigma times the cross-entropy of mu / sigma.
 """
 
 from typing import Any

@@ -31,19 +31,19 @@ class _Once(torch.autograd.Function):
 
 
 class _Guard(torch.autograd.Function):
-    """Tensors themselves, whose gradients have no derivative. ``keep`` them where a transform must see them again."""
+    """A tensor itself, whose gradient has no derivative. ``keep`` it where a transform must see it again."""
 
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(keep: bool, *tensors: Tensor) -> tuple[Tensor, ...]:
-        return tuple(tensor.view_as(tensor) for tensor in tensors)
+    def forward(keep: bool, tensor: Tensor) -> Tensor:
+        return tensor.view_as(tensor)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        keep, *tensors = inputs
-        # Elsewhere an optimiser may change them in place before the backward pass, which needs them for nothing.
-        ctx.save_for_backward(*(tensors if keep else ()))
+        keep, tensor = inputs
+        # Elsewhere an optimiser may change it in place before the backward pass, which needs it for nothing.
+        ctx.save_for_backward(*([tensor] if keep else []))
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
@@ -52,7 +52,8 @@ class _Guard(torch.autograd.Function):
 
 def guarded(*tensors: Tensor) -> tuple[Tensor, ...]:
     """The tensors, for an expression whose other factors are decisions: a second derivative through them raises."""
-    return _Guard.apply(inside_transform(), *tensors)  # type: ignore[no-any-return]
+    keep = inside_transform()
+    return tuple(_Guard.apply(keep, tensor) if keep or tensor.requires_grad else tensor for tensor in tensors)
 
 
 def once(inputs: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> list[Tensor | None]:

@@ -1,8 +1,8 @@
 """What losses share: checked scores, maximisers that work inside ``torch.func``, and inner products to differentiate.
 
 A loss that is made of maxima is an expression in ``<scores, y>``, with y found by a maximiser and constant from then
-on. Autograd knows its gradient: y itself, for every part of the scores and, through ``theta = mu + sigma * gamma``, for the
-scale. So a loss is written as its formula, and there is no backward pass to write.
+on. Autograd knows its gradient: y itself, for every part of the scores and, through ``theta = mu + sigma * gamma``, for
+the scale. So a loss is written as its formula, and there is no backward pass to write.
 """
 
 from collections.abc import Callable, Sequence
