@@ -41,7 +41,7 @@ def smooth_top_k(
     reduction: Reduction = "mean",
     return_structure: bool = False,
 ) -> Any:
-    """The smoothed hinge that is 0 where the target label is among the k best scores by a margin. No solve.
+    """The top-k hinge, smoothed: near 0 where the target label is among the k best scores by a margin. No solve.
 
     Args:
         scores: (B..., n), from your network.
