@@ -45,7 +45,8 @@ def fenchel_young(
 
     Args:
         scores: (B..., *E), from your network, or a tuple of parts.
-        target: the right structure, or a mean of structures, as its first part; broadcasts to (B..., *E).
+        target: the right structure, as its first part; broadcasts to (B..., *E). Where the structure does not refuse
+            it (a chain does), a mean of structures.
         structure: what is predicted; any.
         scale: of the noise: a number, one for each instance (B...), or one for each entry. 0 draws no noise.
         noise: what is drawn, or the draws themselves, (samples, B..., *E), to share them between calls.

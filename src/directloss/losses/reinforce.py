@@ -63,8 +63,8 @@ def reinforce(
         >>> generator = torch.Generator().manual_seed(0)
         >>> any_loss = lambda y: (y.argmax(-1) != 1).float()
         >>> dl.reinforce(scores, any_loss, dl.Choice(), samples=10_000, generator=generator).backward()
-        >>> (3 * scores.grad).round()  # exactly: 1/3, -2/3, 1/3, each times 1/3
-        tensor([ 0., -1.,  0.])
+        >>> (9 * scores.grad).round()  # exactly p_1 p_j, and -p_1 (1 - p_1) for the right one, each p being 1/3
+        tensor([ 1., -2.,  1.])
     """
     if not isinstance(noise, Noise):
         raise TypeError(f"noise is {type(noise).__name__}; reinforce needs its density: dl.Gumbel(), dl.Normal(), ...")
