@@ -39,6 +39,13 @@ _PUBLIC = {
     "DirectLoss": "losses.criterion",
     "direct_loss": "losses.direct",
     "GrowingEpsilon": "losses.growth",
+    "contrastive": "losses.contrastive",
+    "fenchel_young": "losses.fenchel_young",
+    "rank_pool": "losses.rank_pool",
+    "reinforce": "losses.reinforce",
+    "smooth_top_k": "losses.smooth_top_k",
+    "spo_plus": "losses.spo_plus",
+    "structured_hinge": "losses.hinge",
     # layers: layer(scores, structure, ...) -> y
     "neuralsort": "layers.neuralsort",
     "relaxed_subset": "layers.relaxed_subset",
