@@ -38,11 +38,17 @@ _PUBLIC = {
     # losses: loss(scores, supervision, structure, ...)
     "DirectLoss": "losses.criterion",
     "direct_loss": "losses.direct",
+    "likelihood": "losses.likelihood",
     "AdaptiveEpsilon": "losses.epsilon",
     # layers: layer(scores, structure, ...) -> y
+    "neural_neighbors": "layers.neural_neighbors",
     "neuralsort": "layers.neuralsort",
+    "ot_top_k": "layers.ot_top_k",
     "relaxed_subset": "layers.relaxed_subset",
     "sinkhorn": "layers.sinkhorn",
+    "soft_rank": "layers.soft_rank",
+    "soft_sort": "layers.soft_sort",
+    "softmax": "layers.softmax",
     # judging: what is right, and what a rule or a solver does
     "Audit": "judging.measurement",
     "audit": "judging.audit",

@@ -12,6 +12,7 @@ from torch import Tensor
 from directloss.parts import Scores, Vertices, as_parts, broadcasts, check_cost
 from directloss.structures.certificate import certify
 from directloss.structures.checks import LARGEST_SCORE, largest_magnitude
+from directloss.structures.partition import log_partition
 from directloss.transforms import inside_transform
 
 MOST_STRUCTURES = 1_000_000
@@ -36,6 +37,7 @@ class Structure(ABC):
     exact: bool = True
     # Whether it takes no positive scores (paths with cycles), so that noise must be multiplicative.
     nonpositive: bool = False
+    summable: bool = False  # whether it has a partition function
 
     @abstractmethod
     def _check_entries(self, entries: torch.Size) -> None:
@@ -52,6 +54,10 @@ class Structure(ABC):
     def _count(self, parts: tuple[Tensor, ...]) -> int:
         """How many structures there are; a subclass that knows need not make them to count them."""
         return len(self._enumerate(parts)[0].slots)
+
+    def _log_partition(self, parts: tuple[Tensor, ...]) -> Tensor:
+        """``log_partition`` of checked, non-empty scores in float32 or float64, where it is ``summable``."""
+        raise NotImplementedError
 
     def _validate(self) -> None:  # noqa: B027
         """Raise ValueError if the values of the data leave an instance without a structure."""
@@ -171,6 +177,10 @@ class Structure(ABC):
     def count(self, scores: Scores) -> int:
         """How many structures there are for one instance, scores (*E)."""
         return self._count(self._one_instance(scores))
+
+    def log_partition(self, scores: Scores) -> Tensor:
+        """``log sum_y exp(<scores, y>)``, (B...). Its gradient, in every part, is the marginals: the mean structure."""
+        return log_partition(self, scores)
 
     def complete(self, target: Tensor, scores: Scores) -> tuple[Vertices, ...]:
         """The structures whose first part is ``target`` (..., *E), with all parts that the scores have."""

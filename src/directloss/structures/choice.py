@@ -9,6 +9,7 @@ from torch import Tensor
 from directloss.parts import Vertices
 from directloss.structures.base import Structure
 from directloss.structures.checks import check_mask, check_mask_entries
+from directloss.structures.partition import only
 
 
 class Choice(Structure):
@@ -26,6 +27,7 @@ class Choice(Structure):
     entry_dims = 1
     data: ClassVar[Mapping[str, int]] = {"mask": 1}
     proven = True
+    summable = True
 
     def __init__(self, mask: Tensor | None = None):
         if mask is not None:
@@ -48,6 +50,9 @@ class Choice(Structure):
         if self.mask is not None:
             scores = scores.masked_fill(~self.mask, -torch.inf)
         return (Vertices(scores.shape[-1:], scores.argmax(-1, keepdim=True), None),)
+
+    def _log_partition(self, parts: tuple[Tensor, ...]) -> Tensor:
+        return only(parts[0], self.mask).logsumexp(-1)
 
     def _enumerate(self, parts: tuple[Tensor, ...]) -> tuple[Vertices, ...]:
         (scores,) = parts
