@@ -150,6 +150,6 @@ class _Blocks(torch.autograd.Function):
 
 
 def _split(kernel: Callable[..., int], *arguments: Any) -> None:
-    """Call a kernel for all rows of the largest of its arguments, in several threads where that pays."""
-    rows, n = max((one.shape for one in arguments if isinstance(one, np.ndarray) and one.ndim == 2), key=lambda shape: shape[0])
+    """Call a kernel for all rows of its last argument, in several threads where that pays."""
+    rows, n = arguments[-1].shape
     threads.split(lambda first, last: kernel(*arguments, first, last), rows, _LEAST_WORK // n)

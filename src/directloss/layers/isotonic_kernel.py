@@ -114,23 +114,35 @@ def project(values, bits, one, scale, fixed, ranks, entropic, y, order, begins, 
     index, other_index = np.empty(n, np.int32), np.empty(n, np.int32)
     count = np.empty((bits.itemsize, _DIGITS), np.uint32)
     s, w = fixed.copy(), fixed.copy()
-    x = s if ranks else w
-    of_s, of_w = np.empty(n), np.empty(n)
+    of_s, of_w, found = np.empty(n), np.empty(n), np.empty(n)
     for row in range(first, last):
         value, out, at, begin = values[row], y[row], order[row], begins[row]
         _sort(bits[row], one, at, key, index, other_key, other_index, count)
         if scale < 0:
             at[:] = at[::-1].copy()
-        for i in range(n):
-            x[i] = scale * value[at[i]]
+        if ranks:
+            for i in range(n):
+                s[i] = scale * value[at[i]]
+        else:
+            for i in range(n):
+                w[i] = value[at[i]]
         for block in range(_pool(s, w, entropic, begin, of_s, of_w)):
             here, end = begin[block], begin[block + 1]
-            level = w[here]  # of what stands alone to the last bit, however large s is
-            if end > here + 1:
-                level += _level(w, here, end, entropic) - _level(s, here, end, entropic)
+            if end == here + 1:  # what stands alone is w to the last bit, however large s is
+                found[here] = w[here]
+                continue
+            level, largest = w[here], s[here]
+            level += _level(w, here, end, entropic) - _level(s, here, end, entropic)
             for i in range(here, end):
-                found = level + (s[i] - s[here])
-                out[at[i] if ranks else i] = math.exp(found) if ranks and entropic else found
+                found[i] = level + (s[i] - largest)
+        if not ranks:
+            out[:] = found
+            continue
+        if entropic:
+            for i in range(n):
+                found[i] = math.exp(found[i])
+        for i in range(n):
+            out[at[i]] = found[i]
     return 0
 
 

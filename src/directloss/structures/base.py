@@ -56,7 +56,7 @@ class Structure(ABC):
         return len(self._enumerate(parts)[0].slots)
 
     def _log_partition(self, parts: tuple[Tensor, ...]) -> Tensor:
-        """``log_partition`` of checked, non-empty scores in float32 or float64, where it is ``summable``."""
+        """``log_partition`` of checked scores in float32 or float64, where it is ``summable``."""
         raise NotImplementedError
 
     def _validate(self) -> None:  # noqa: B027

@@ -36,15 +36,15 @@ def log_partition(structure: "Structure", scores: Scores) -> Tensor:
     """``structure.log_partition(scores)``: the checks, and the dtype to compute in."""
     check_summable("log_partition", structure)
     parts = structure.expanded(as_parts(scores))
-    batch = structure.fit(parts)[1]
+    entries, batch = structure.fit(parts)
     first = parts[0]
     dtype = torch.promote_types(first.dtype, torch.float32)
     if not inside_transform():
         reach = max(largest_magnitude(part.detach(), "scores") for part in parts)
         if reach > -never(dtype) / _TERMS:  # scores must stay far above those that may not be used
             dtype = torch.float64
-    if not first.numel():  # of no entries there is one structure, nothing; of no instances there is no sum
-        return first.sum(tuple(range(len(batch), first.dim())))
+    if not entries[0].numel():  # one structure: nothing
+        return first.square().sum(tuple(range(len(batch), first.dim())))
     found = structure._log_partition(tuple(part.to(dtype) for part in parts))
     return found.expand(batch).to(first.dtype)
 
@@ -65,19 +65,23 @@ def log_sum_of_subsets(scores: Tensor, most: int) -> Tensor:
     Entry k sums over all subsets of k. Each score is a polynomial ``1 + exp(score) x``; they are multiplied in pairs,
     then pairs of pairs, so that n scores take log n steps.
     """
-    lowest = never(scores.dtype)
+
+    def pad(tensor: Tensor, count: int) -> Tensor:
+        return torch.nn.functional.pad(tensor, (0, count), value=never(scores.dtype))
+
     polynomials = torch.stack([torch.zeros_like(scores), scores], -1)
-    while polynomials.shape[-2] > 1:
-        if polynomials.shape[-2] % 2:
-            one = torch.nn.functional.pad(torch.zeros_like(polynomials[..., :1, :1]), (0, polynomials.shape[-1] - 1), value=lowest)
-            polynomials = torch.cat([polynomials, one], -2)
-        degree = polynomials.shape[-1] - 1
+    while (count := polynomials.shape[-2]) > 1:
+        size = polynomials.shape[-1]
+        if count % 2:
+            polynomials = torch.cat([polynomials, pad(torch.zeros_like(polynomials[..., :1, :1]), size - 1)], -2)
         a, b = polynomials[..., 0::2, :], polynomials[..., 1::2, :]
-        # Row j has b[j - degree], ..., b[j]: what the coefficients of a, from the last to the first, are multiplied by.
-        rows = torch.nn.functional.pad(b, (degree, degree), value=lowest).unfold(-1, degree + 1, 1)
-        polynomials = torch.logsumexp(a.flip(-1).unsqueeze(-2) + rows[..., : most + 1, :], -1)
-    missing = most + 1 - polynomials.shape[-1]
-    return torch.nn.functional.pad(polynomials.squeeze(-2)[..., : most + 1], (0, max(0, missing)), value=lowest)
+        # The coefficients of a product add up along antidiagonals: padded, and cut into rows of one less, they are
+        # columns.
+        products = pad(a.unsqueeze(-1) + b.unsqueeze(-2), size).flatten(-2)
+        columns = products[..., : size * (2 * size - 1)].unflatten(-1, (size, 2 * size - 1))
+        polynomials = torch.logsumexp(columns[..., : most + 1], -2)
+    found = polynomials.squeeze(-2)[..., : most + 1]
+    return pad(found, most + 1 - found.shape[-1])
 
 
 def log_sum_of_trees(weights: Tensor, single_root: bool = False) -> Tensor:
@@ -92,8 +96,7 @@ def log_sum_of_trees(weights: Tensor, single_root: bool = False) -> Tensor:
     so that any weights are exact in log space. With a single root p leaves the root out, but for the last node.
     """
     n = weights.shape[-2]
-    itself = torch.eye(n, dtype=torch.bool, device=weights.device)
-    itself = torch.nn.functional.pad(itself, (1, 0))
+    itself = torch.nn.functional.pad(torch.eye(n, dtype=torch.bool, device=weights.device), (1, 0))
     weights = only(weights, ~itself)
     total = torch.zeros_like(weights[..., 0, 0])
     for v in range(n - 1, -1, -1):
@@ -101,7 +104,9 @@ def log_sum_of_trees(weights: Tensor, single_root: bool = False) -> Tensor:
         pivot = torch.logsumexp(heads[..., 1:] if single_root and v else heads, -1)
         total = total + pivot
         through = weights[..., :v, v + 1, None] + (heads - pivot.unsqueeze(-1)).unsqueeze(-2)
-        weights = only(torch.logaddexp(weights[..., :v, : v + 1], through), ~itself[:v, : v + 1])
+        # Not logaddexp, whose second derivative is NaN beside what may not be used.
+        weights = torch.logsumexp(torch.stack([weights[..., :v, : v + 1], through]), 0)
+        weights = only(weights, ~itself[:v, : v + 1])
     return total
 
 
