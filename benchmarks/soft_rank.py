@@ -1,7 +1,7 @@
 """Milliseconds for soft ranks, forward and backward: ours against the same projection written plainly with SciPy.
 
-    python benchmarks/soft_rank.py [--size 1000] [--batch 128] [--rounds 30] [--threads 1] [--regularization 0.001,0.01,1]
-                                    [--cpu-time]
+    python benchmarks/soft_rank.py [--size 1000] [--batch 128] [--rounds 30] [--threads 1] [--cpu-time]
+                                   [--regularization 0.001,0.01,1]
 
 *plain torch*: an autograd function that sorts with torch, runs ``scipy.optimize.isotonic_regression`` row by row and
 averages the gradient over its blocks with NumPy, row by row. *plain NumPy*: the same, sorted by NumPy, which is faster.
@@ -91,7 +91,10 @@ def main() -> None:
             torch.testing.assert_close(gradients[name], gradients["ours"], rtol=1e-3, atol=1e-3 / regularization)
         line = ", ".join(f"{name} {1e3 * seconds:.2f} ms" for name, seconds in best.items())
         ratios = ", ".join(f"{name} / ours {seconds / best['ours']:.1f}" for name, seconds in best.items())
-        print(f"n = {options.size}, batch {options.batch}, regularization {regularization:g}: {line}; {ratios}", flush=True)
+        print(
+            f"n = {options.size}, batch {options.batch}, regularization {regularization:g}: {line}; {ratios}",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

@@ -109,7 +109,7 @@ class _Project(torch.autograd.Function):
         return torch.from_numpy(y).reshape(values.shape)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         from directloss.layers.isotonic_kernel import project_back
 
         (values,), rule = ctx.saved_tensors, ctx.rule

@@ -34,12 +34,12 @@ def neural_neighbors(scores: Tensor, structure: Structure, temperature: float = 
         tensor([[0., 1., 0., 0.],
                 [0., 0., 0., 1.]])
     """
-    return torch.stack([log_w.exp() for log_w in successive_softmaxes("neural_neighbors", scores, structure, temperature)], -2)
+    return torch.stack(
+        [log_w.exp() for log_w in successive_softmaxes("neural_neighbors", scores, structure, temperature)], -2
+    )
 
 
-def successive_softmaxes(
-    layer: str, scores: Tensor, structure: Structure, temperature: float
-) -> Iterator[Tensor]:
+def successive_softmaxes(layer: str, scores: Tensor, structure: Structure, temperature: float) -> Iterator[Tensor]:
     """The logarithms of w_1, ..., w_k, (..., n) each."""
     check_scores(scores)
     subset = fitting(layer, structure, Subset)

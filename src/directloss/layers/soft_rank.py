@@ -2,7 +2,8 @@
 
 Ranks are the permutation of rho = (n, ..., 1) that is best for the values; the soft ones are
 
-    quadratic:  argmin { |y - values / r|^2 : y in P(rho) },     entropic:  argmin { KL(y, exp(values / r)) : y in P(rho) }
+    quadratic:  argmin { |y - values / r|^2 : y in P(rho) },
+    entropic:   argmin { KL(y, exp(values / r)) : y in P(rho) }
 
 with a regularisation of strength r and P(rho) the hull of all permutations. Isotonic regression, O(n log n).
 """

@@ -3,8 +3,8 @@
     softmax(scores) = sum_y y exp(<scores, y> / t) / Z(scores / t) = d log Z / d scores   at scores / t.
 
 On ``Choice`` it is the softmax, on ``Bits`` the sigmoid, on ``Chain`` the forward-backward algorithm, and on trees the
-matrix-tree theorem. Of perturbed scores it is Gumbel-softmax (Jang et al. 2017, Maddison et al. 2017) and the stochastic
-softmax tricks of Paulus et al. 2020.
+matrix-tree theorem. Of perturbed scores it is Gumbel-softmax (Jang et al. 2017, Maddison et al. 2017), and one of the
+stochastic softmax tricks of Paulus et al. 2020.
 """
 
 from typing import Literal, overload
@@ -63,15 +63,14 @@ def softmax(
 
 def _marginals(structure: Structure, scores: tuple[Tensor, ...], count: int) -> tuple[Tensor, ...]:
     """The gradient of the partition function in the first ``count`` parts of the scores."""
+
+    def total(*inputs: Tensor) -> Tensor:
+        return structure.log_partition((*inputs, *scores[count:])).sum()
+
     if inside_transform():
-
-        def total(*inputs: Tensor) -> Tensor:
-            return structure.log_partition((*inputs, *scores[count:])).sum()
-
-        gradients: tuple[Tensor, ...] = torch.func.grad(total, tuple(range(count)))(*scores[:count])
-        return gradients
+        found: tuple[Tensor, ...] = torch.func.grad(total, tuple(range(count)))(*scores[:count])
+        return found
     learns = torch.is_grad_enabled() and any(part.requires_grad for part in scores)
     with torch.enable_grad():
         inputs = [part if part.requires_grad else part.detach().requires_grad_() for part in scores[:count]]
-        total = structure.log_partition((*inputs, *scores[count:])).sum()
-        return torch.autograd.grad(total, inputs, create_graph=learns, materialize_grads=True)
+        return torch.autograd.grad(total(*inputs), inputs, create_graph=learns, materialize_grads=True)

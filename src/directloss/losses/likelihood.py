@@ -9,12 +9,12 @@ whose gradient is the marginals, the mean structure under p, less the target. On
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from directloss.losses.reduction import Reduction, check_reduction, reduce
 from directloss.parts import Scores, as_parts
 from directloss.structures.base import Structure, check_structure_type
 from directloss.structures.partition import check_summable
-from torch import Tensor
 
 
 def likelihood(

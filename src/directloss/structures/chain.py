@@ -138,13 +138,16 @@ class Chain(Structure):
 
     def _log_partition(self, parts: tuple[Tensor, ...]) -> Tensor:
         """The forward algorithm: the sum over all sequences that end in each label, position by position."""
-        unary, transitions, start, end = (*parts, *[None] * (4 - len(parts)))
+        unary = parts[0]
+        transitions, start, end = _padded(parts[1:], 3)
         n, labels = unary.shape[-2:]
         if not inside_transform():
             self._check_lengths(n)
         unary = only(unary, self.mask)
         pairs = unary.new_zeros(1, labels, labels) if transitions is None else transitions
-        pairs = only(pairs.reshape(*[1] * (3 - pairs.dim()), *pairs.shape), None if self.forbidden is None else ~self.forbidden)
+        if pairs.dim() == 2:
+            pairs = pairs.unsqueeze(0)
+        pairs = only(pairs, None if self.forbidden is None else ~self.forbidden)
         lengths = None if self.lengths is None else self.lengths.to(unary.device).unsqueeze(-1)
         ending = unary[..., 0, :] if start is None else unary[..., 0, :] + start
         for t in range(1, n):

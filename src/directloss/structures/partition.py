@@ -111,7 +111,7 @@ def log_sum_of_trees(weights: Tensor, single_root: bool = False) -> Tensor:
 
 
 def only_first(weights: Tensor, counts: Tensor | None) -> Tensor:
-    """Weights of trees over the first ``counts`` (...) nodes: each other node hangs on the first, by a weight of one."""
+    """Weights of trees over the first ``counts`` (...) nodes: the others hang on the first, by a weight of one."""
     if counts is None:
         return weights
     n = weights.shape[-2]

@@ -198,7 +198,7 @@ def _weights(scores: Tensor, graph: Tensor, nodes: int) -> Tensor:
     largest = lowest.scatter_reduce(-1, where, both.detach(), "amax")
     sums = torch.zeros_like(lowest).scatter_add(-1, where, (both - largest.gather(-1, where)).exp())
     weights = torch.where(sums > 0, sums, 1.0).log() + largest
-    return weights.unflatten(-1, (nodes, nodes))
+    return weights.reshape(*weights.shape[:-1], nodes, nodes)
 
 
 def _with_edge(taken: Tensor, value: bool) -> Tensor:
