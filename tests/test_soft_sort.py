@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from scipy.optimize import isotonic_regression, minimize
+from score_kinds import KINDS as SCORE_KINDS
 from torch.autograd import gradcheck, gradgradcheck
 
 import directloss as dl
@@ -184,6 +185,18 @@ def test_without_regularisation_it_sorts_and_ranks_and_with_much_all_are_equal(k
     torch.testing.assert_close(
         dl.soft_sort(values, 1e9, kind), level.unsqueeze(-1).expand_as(values), rtol=0, atol=1e-6
     )
+
+
+@pytest.mark.parametrize("name", sorted(set(SCORE_KINDS) - {"huge"}))
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("n", [1, 2, 17, 300])
+def test_numbers_of_any_kind_are_sorted_exactly(name, dtype, n):
+    values = torch.from_numpy(SCORE_KINDS[name](np.random.default_rng(n), (20, n))).to(dtype)
+    for kind in KINDS:
+        for descending in (False, True):
+            assert torch.equal(
+                dl.soft_sort(values, 1e-14, kind, descending), values.sort(-1, descending=descending).values
+            )
 
 
 def test_of_one_value_the_rank_is_one_and_the_gradient_nothing():
