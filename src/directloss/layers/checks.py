@@ -28,14 +28,14 @@ def check_scores(scores: Tensor) -> None:
         raise TypeError(f"scores are {scores.dtype}, expected a floating-point dtype: call .float() on them")
 
 
-def over_temperature(scores: Tensor, temperature: float, terms: int = 1, name: str = "temperature") -> Tensor:
+def over_temperature(scores: Tensor, temperature: float, terms: int = 1) -> Tensor:
     """``scores / temperature``. Raise ValueError if a sum of so many ``terms`` of it would not be finite."""
     if not 0 < temperature < float("inf"):
-        raise ValueError(f"{name} is {temperature}, expected a positive number")
+        raise ValueError(f"temperature is {temperature}, expected a positive number")
     scaled = scores / temperature
     if not inside_transform() and not torch.isfinite(terms * scaled.detach()).all():
         raise ValueError(
-            f"scores / {name} hold NaN or infinite entries in {scores.dtype}; give finite scores, "
-            f"a higher {name} or a wider dtype"
+            f"scores / temperature hold NaN or infinite entries in {scores.dtype}; give finite scores, "
+            "a higher temperature or a wider dtype"
         )
     return scaled

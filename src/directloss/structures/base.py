@@ -11,7 +11,7 @@ from torch import Tensor
 
 from directloss.parts import Scores, Vertices, as_parts, broadcasts, check_cost
 from directloss.structures.certificate import certify
-from directloss.structures.checks import LARGEST_SCORE, largest_magnitude
+from directloss.structures.checks import LARGEST_SCORE, check_batch_axes, largest_magnitude, too_many
 from directloss.structures.partition import log_partition
 from directloss.transforms import inside_transform
 
@@ -24,7 +24,7 @@ class Structure(ABC):
     """A set of structures over entries ``*E``; scores carry any number of batch axes before them.
 
     A subclass sets ``entry_dims`` (the length of ``*E``), names the tensors of an instance in ``data``, and implements
-    ``_check_entries``, ``_maximize`` and ``_enumerate``; ``_maximize_along`` only where solving a family of scores
+    ``_check_entries``, ``_enumerate`` and ``_maximize``, or ``_maximize_along`` where solving a family of scores
     together pays. Its attributes are never changed after it is made.
     """
 
@@ -43,9 +43,14 @@ class Structure(ABC):
     def _check_entries(self, entries: torch.Size) -> None:
         """Raise ValueError unless the structure exists over ``entries``."""
 
-    @abstractmethod
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if cls._maximize is Structure._maximize and cls._maximize_along is Structure._maximize_along:
+            raise TypeError(f"{cls.__name__} has no maximiser; define _maximize, or _maximize_along")
+
     def _maximize(self, parts: tuple[Tensor, ...]) -> tuple[Vertices, ...]:
         """The best structure for checked, non-empty scores in float32 or float64, one ``Vertices`` for each part."""
+        return tuple(found.select(0) for found in self._maximize_along(parts, parts[0], (0.0,)))
 
     def _enumerate(self, parts: tuple[Tensor, ...]) -> tuple[Vertices, ...]:
         """Every structure of one instance, (N, ...)."""
@@ -71,6 +76,7 @@ class Structure(ABC):
         return (entries,)
 
     def _maximize_along(self, parts: tuple[Tensor, ...], cost: Tensor, steps: Sequence[float]) -> tuple[Vertices, ...]:
+        """The best structures for ``scores + step * cost``, (T, ...): here all steps in one call, on their own copy."""
         first, *factors = parts
         stacked = torch.stack([torch.add(first, cost, alpha=step) if step else first for step in steps])
         return self._maximize((stacked, *factors))
@@ -106,12 +112,11 @@ class Structure(ABC):
     ) -> tuple[Vertices, ...]:
         """``solve_along`` in the compact form that rules work with: ``Vertices`` (T, ...) for each part."""
         entries, batch = self.fit(parts)
-        if len(steps) == 0 or not all(math.isfinite(step) for step in steps):
+        if not steps or not all(map(math.isfinite, steps)):
             raise ValueError(f"steps are {steps!r}; expected one finite number or more")
         if cost is not None:
             check_cost(cost, parts[0])
-        with torch.no_grad():
-            return self.for_batch(len(batch)).maximize(parts, entries, cost, steps)
+        return self.for_batch(len(batch)).maximize(parts, entries, cost, steps)
 
     def fit(self, parts: tuple[Tensor, ...]) -> tuple[tuple[torch.Size, ...], torch.Size]:
         """The entries of each part, and the batch axes; raise ValueError unless scores and data fit together."""
@@ -125,10 +130,11 @@ class Structure(ABC):
         cost: Tensor | None,
         steps: Sequence[float],
     ) -> tuple[Vertices, ...]:
-        """``vertices_along`` for shapes that are checked, where no gradient is recorded.
+        """``vertices_along`` for shapes that are checked.
 
         Every solve comes through here: this is where the values of scores and costs are checked, once.
         """
+        parts = tuple([part.detach() for part in parts])
         first = parts[0]
         reach = largest_magnitude(first, "scores")
         for factor in parts[1:]:
@@ -137,6 +143,7 @@ class Structure(ABC):
         if cost is None:
             cost = first
         else:
+            cost = cost.detach()
             reach += max(map(abs, steps)) * largest_magnitude(cost, "cost")
             if cost.dtype != dtype:
                 dtype = torch.promote_types(dtype, cost.dtype)
@@ -147,10 +154,13 @@ class Structure(ABC):
         if not first.numel():
             batch = first.shape[: first.dim() - self.entry_dims]
             return tuple(Vertices.empty((len(steps), *batch), own, first.device) for own in entries)
-        if any(part.dtype != dtype for part in (*parts, cost)):
+        if cost.dtype != dtype or [part for part in parts if part.dtype != dtype]:
             parts, cost = tuple(part.to(dtype) for part in parts), cost.to(dtype)
-        vertices = self._maximize_along(parts, cost, steps)
-        if not self.proven and len(steps) > 1:
+        if self.proven:
+            return self._maximize_along(parts, cost, steps)
+        with torch.no_grad():  # it may be a network
+            vertices = self._maximize_along(parts, cost, steps)
+        if len(steps) > 1:
             certify(self, parts, cost, steps, vertices)
         return vertices
 
@@ -234,13 +244,8 @@ class Structure(ABC):
 
     def check_count(self, scores: Scores, most: int = MOST_STRUCTURES) -> None:
         """Raise ValueError if there are more than ``most`` structures for one instance."""
-        count = self.count(scores)
-        if count > most:
-            many = f"{count:,}" if count < 10**15 else f"about 10^{math.log10(count):.0f}"
-            raise ValueError(
-                f"{self!r} over {tuple(as_parts(scores)[0].shape)} has {many} structures, more than the {most:,} that "
-                "are enumerated; take a smaller instance"
-            )
+        if (count := self.count(scores)) > most:
+            raise ValueError(f"{self!r} over {tuple(as_parts(scores)[0].shape)} has {too_many(count, most)}")
 
     def _one_instance(self, scores: Scores) -> tuple[Tensor, ...]:
         parts = as_parts(scores)
@@ -272,18 +277,12 @@ class Structure(ABC):
                     f"a part of the scores has shape {tuple(part.shape)}, and so batch axes {tuple(axes)} before its "
                     f"entries {tuple(own)}; they do not broadcast with {tuple(batch)}"
                 ) from None
-        if self.data or self.tensors():
-            self._check_data(batch)
+        self._check_data(batch)
         return batch
 
     def _check_data(self, batch: torch.Size) -> None:
         for name, own in self.data.items():
-            tensor = getattr(self, name)
-            if tensor is not None and not broadcasts(tensor.shape[: tensor.dim() - own], batch):
-                raise ValueError(
-                    f"{name} has batch axes {tuple(tensor.shape[: tensor.dim() - own])}, which do not broadcast to the "
-                    f"scores' {tuple(batch)}"
-                )
+            check_batch_axes(name, getattr(self, name), own, batch)
 
     def __repr__(self) -> str:
         given = [f"{name}=..." for name in self.data if getattr(self, name) is not None]
