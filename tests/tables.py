@@ -312,7 +312,7 @@ LOSSES = [
         target_of=lambda row: dl.Choice(mask=row.structure.mask),
         smooth=True,
     ),
-    LossRow("likelihood", dl.likelihood, "target", lambda row: row.structure.summable, {}, {}, False),
+    LossRow("likelihood", dl.likelihood, "target", lambda row: row.structure.summable, {}, {}, False, smooth=True),
 ]
 
 SOFT = {"regularization": 5.0, "kind": "entropic", "descending": True}
