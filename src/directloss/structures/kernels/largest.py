@@ -14,28 +14,32 @@ def _maximum(row):
 
 
 @part()
-def _kth_largest(row, k):
-    """The k-th largest number of a row, which loses its order (Hoare's selection, a pivot from the middle)."""
-    left, right = 0, len(row) - 1
-    while left < right:
-        pivot = row[(left + right) // 2]
-        i, j = left, right
-        while i <= j:
-            while row[i] > pivot:
-                i += 1
-            while row[j] < pivot:
-                j -= 1
-            if i <= j:
-                row[i], row[j] = row[j], row[i]
-                i += 1
-                j -= 1
-        if k - 1 <= j:
-            right = j
-        elif k - 1 >= i:
-            left = i
-        else:
+def _sink(heap, at, size):
+    """Let the number at a place of a heap, smallest first, sink to where it belongs."""
+    value = heap[at]
+    while 2 * at + 1 < size:
+        child = 2 * at + 1
+        if child + 1 < size and heap[child + 1] < heap[child]:
+            child += 1
+        if heap[child] >= value:
             break
-    return row[k - 1]
+        heap[at] = heap[child]
+        at = child
+    heap[at] = value
+
+
+@part()
+def _kth_largest(row, k, heap):
+    """The k-th largest number of a row: a heap of the k largest so far, which most numbers do not enter."""
+    for j in range(k):
+        heap[j] = row[j]
+    for at in range(k // 2 - 1, -1, -1):
+        _sink(heap, at, k)
+    for j in range(k, len(row)):
+        if row[j] > heap[0]:
+            heap[0] = row[j]
+            _sink(heap, 0, k)
+    return heap[0]
 
 
 @kernel
@@ -46,7 +50,7 @@ def largest(scores, cost, mask, steps, k, positions, first, last):
     entries the first are taken. ``positions`` are (T, N, k).
     """
     n = scores.shape[1]
-    row, spare = np.empty(n, scores.dtype), np.empty(n, scores.dtype)
+    row, heap = np.empty(n, scores.dtype), np.empty(k, scores.dtype)
     for t in range(steps.shape[0]):
         step = scores.dtype.type(steps[t])
         for i in range(first, last):
@@ -61,9 +65,7 @@ def largest(scores, cost, mask, steps, k, positions, first, last):
             if k == 1:
                 bound, ties = _maximum(row), 1
             else:
-                for j in range(n):
-                    spare[j] = row[j]
-                bound, ties = _kth_largest(spare, k), k
+                bound, ties = _kth_largest(row, k, heap), k
                 for j in range(n):
                     ties -= row[j] > bound
             count = j = 0
