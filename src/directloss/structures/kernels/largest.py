@@ -29,7 +29,7 @@ def _sink(heap, at, size):
 
 
 @part()
-def _kth_largest(row, k, heap):
+def _kth_of_few(row, k, heap):
     """The k-th largest number of a row: a heap of the k largest so far, which most numbers do not enter."""
     for j in range(k):
         heap[j] = row[j]
@@ -42,6 +42,33 @@ def _kth_largest(row, k, heap):
     return heap[0]
 
 
+@part()
+def _kth_of_many(row, k, spare):
+    """The k-th largest number of a row: Hoare's selection, with pivots from the middle."""
+    for j in range(len(row)):
+        spare[j] = row[j]
+    left, right = 0, len(row) - 1
+    while left < right:
+        pivot = spare[(left + right) // 2]
+        i, j = left, right
+        while i <= j:
+            while spare[i] > pivot:
+                i += 1
+            while spare[j] < pivot:
+                j -= 1
+            if i <= j:
+                spare[i], spare[j] = spare[j], spare[i]
+                i += 1
+                j -= 1
+        if k - 1 <= j:
+            right = j
+        elif k - 1 >= i:
+            left = i
+        else:
+            break
+    return spare[k - 1]
+
+
 @kernel
 def largest(scores, cost, mask, steps, k, positions, first, last):
     """Write where the k largest entries of ``scores[i] + step * cost[i]`` are, in order, for the instances first..last.
@@ -50,7 +77,7 @@ def largest(scores, cost, mask, steps, k, positions, first, last):
     entries the first are taken. ``positions`` are (T, N, k).
     """
     n = scores.shape[1]
-    row, heap = np.empty(n, scores.dtype), np.empty(k, scores.dtype)
+    row, spare = np.empty(n, scores.dtype), np.empty(n, scores.dtype)
     for t in range(steps.shape[0]):
         step = scores.dtype.type(steps[t])
         for i in range(first, last):
@@ -65,7 +92,7 @@ def largest(scores, cost, mask, steps, k, positions, first, last):
             if k == 1:
                 bound, ties = _maximum(row), 1
             else:
-                bound, ties = _kth_largest(row, k, heap), k
+                bound, ties = _kth_of_few(row, k, spare) if k < n // 16 else _kth_of_many(row, k, spare), k
                 for j in range(n):
                     ties -= row[j] > bound
             count = j = 0
