@@ -197,9 +197,8 @@ def evaluate_direct(
     if isinstance(epsilon, tuple):
         behind, ahead = check_ends(epsilon)
     else:
-        ahead = 1.0
         if isinstance(epsilon, Tensor) and epsilon.dim():
-            each = epsilon.detach().to(first.device, torch.float64)
+            each, ahead = epsilon.detach().to(first.device, torch.float64), 1.0
             check_epsilons(each, batch)
         else:
             ahead = check_epsilon(epsilon)
@@ -209,8 +208,8 @@ def evaluate_direct(
     sigma, gamma = scale_and_noise(scale, noise, samples, first, structure, generator)
     transform = inside_transform()
     learns_scale = sigma is not None and (sigma.requires_grad or transform)
-    learns = torch.is_grad_enabled() and (learns_scale or any(part.requires_grad for part in parts))
-    if not transform and not learns:
+    wanted = torch.is_grad_enabled() and (learns_scale or any(part.requires_grad for part in parts))
+    if not (transform or wanted):
         steps = (0.0,)
     rule = Rule(structure, steps, width, entries, learns_scale)
     if isinstance(cost, Tensor):
