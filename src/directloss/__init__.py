@@ -48,6 +48,7 @@ _PUBLIC = {
     "audit": "judging.audit",
     "check_structure": "judging.check",
     "exact": "judging.exact",
+    "regret": "judging.regret",
     "suggest_epsilon": "judging.suggest",
     # k nearest neighbours: a loss for your own loop, and a scikit-learn classifier
     "DirectNeighborsClassifier": "neighbors.classifier",
@@ -58,8 +59,8 @@ _PUBLIC = {
 }
 # Modules that the core does not need, and the extra that brings each.
 _EXTRAS = {"sklearn": "sklearn", "highspy": "highs"}
-# Task losses as linear costs, the paper's nets, and data sets.
-_MODULES = ("costs", "nets", "data")
+# Task losses as linear costs, measures of predictions, the paper's nets, and data sets.
+_MODULES = ("costs", "metrics", "nets", "data")
 
 __all__ = [*_PUBLIC, *_MODULES]
 
