@@ -47,6 +47,7 @@ _PUBLIC = {
     "Audit": "judging.measurement",
     "audit": "judging.audit",
     "check_structure": "judging.check",
+    "compare": "lab.compare",
     "exact": "judging.exact",
     "regret": "judging.regret",
     "suggest_epsilon": "judging.suggest",
@@ -58,7 +59,7 @@ _PUBLIC = {
     "set_num_threads": "threads",
 }
 # Modules that the core does not need, and the extra that brings each.
-_EXTRAS = {"sklearn": "sklearn", "highspy": "highs"}
+_EXTRAS = {"sklearn": "sklearn", "highspy": "highs", "cyclopts": "lab", "joblib": "lab", "rich": "lab"}
 # Task losses as linear costs, measures of predictions, the paper's nets, and data sets.
 _MODULES = ("costs", "metrics", "nets", "data")
 
