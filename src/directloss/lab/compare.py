@@ -132,7 +132,7 @@ def compare(
     with tempfile.TemporaryDirectory() as folder, closing(Store(Path(store or f"{folder}/rows.sqlite"))) as saved:
         train_missing(experiment, trials, numbers, saved, Workers(jobs), Context(threads=None if jobs == 1 else 1))
         rows = [row for trial in trials for row in saved.rows_of(experiment.key(trial)) if row.repetition in numbers]
-    found = standings.lines(rows, lambda row: "", lambda name: chosen[name].sees)
+    found = standings.lines(rows, lambda row: "", lambda row: chosen[row["loss"]].sees)
     table = Table("Losses compared", experiment.columns, found)
     best = next((line["loss"] for line in found if line["best"]), None)
     return Comparison(rows, table, best, " ".join(standings.verdicts(rows, lambda row: "")))

@@ -55,8 +55,9 @@ class Method:
         def step(scores: Tensor, batch: Instances, structure: Structure, generator: torch.Generator) -> Tensor:
             drawn = {"generator": generator} if draws else {}
             if self.kind == "layer":
-                y = rule(scores, structure, **drawn)
-                return (y * batch.cost).sum() / len(batch)
+                # Steps are in units of an instance's cost; what arrives at the layer is that of a mean.
+                far = {"step": self.settings["step"] * len(batch)} if "step" in self.settings else {}
+                return (rule(scores, structure, **drawn, **far) * batch.cost).sum() / len(batch)
             known = {"cost": batch.cost, "target": batch.target, "values": batch.values}[self.kind]
             known = -batch.cost if self.kind == "values" and known is None else known
             loss: Tensor = rule(scores, known, structure, **drawn)

@@ -10,7 +10,7 @@ from directloss.lab.table import Column, Line
 Rows = Sequence[Any]
 
 
-def lines(rows: Rows, place: Callable[[Any], str], sees: Callable[[str], str]) -> list[Line]:
+def lines(rows: Rows, place: Callable[[Any], str], sees: Callable[[Any], str]) -> list[Line]:
     """A line for each place (a task with its options), metric and loss, the best loss first.
 
     The difference is to the best of the other losses: under the same seeds, or, where a metric keeps a value for each
@@ -31,7 +31,7 @@ def lines(rows: Rows, place: Callable[[Any], str], sees: Callable[[str], str]) -
                     "place": where,
                     "metric": group[0]["metrics"][metric]["name"] + (" %" if factor == 100 else ""),
                     "loss": loss,
-                    "sees": sees(loss),
+                    "sees": sees(group[0]),
                     "n": len(group),
                     "mean": statistics.fmean(values),
                     "std": statistics.stdev(values) if len(values) > 1 else None,
@@ -39,6 +39,7 @@ def lines(rows: Rows, place: Callable[[Any], str], sees: Callable[[str], str]) -
                     "difference": difference and factor * sign * difference.mean,
                     "low": difference and factor * min(sign * difference.low, sign * difference.high),
                     "high": difference and factor * max(sign * difference.low, sign * difference.high),
+                    "last": _last(group, metric, factor),
                     "epoch": statistics.fmean(row["epoch"] for row in group),
                     "seconds": statistics.fmean(row["seconds"] for row in group),
                     "best": best_of(differences) == loss,
@@ -50,7 +51,7 @@ def lines(rows: Rows, place: Callable[[Any], str], sees: Callable[[str], str]) -
 def verdicts(rows: Rows, place: Callable[[Any], str]) -> list[str]:
     """A sentence for each contest: which loss is best, or that it cannot be told."""
     said = []
-    for line in (one for one in lines(rows, place, str) if one["rival"]):
+    for line in (one for one in lines(rows, place, lambda row: "") if one["rival"]):
         contest = ", ".join(filter(None, (line["place"], line["metric"])))
         if said and said[-1][0] == contest:
             continue  # the first line of a contest is the best loss's
@@ -83,6 +84,7 @@ def columns(*before: Column) -> tuple[Column, ...]:
         Column("high"),
         Column("best"),
         Column("epoch", "epoch", show="{:.0f}"),
+        Column("last", "last epoch", show="{:.2f}"),
         Column("seconds", "seconds", show="{:.2f}"),
     )
 
@@ -94,6 +96,14 @@ def _contests(rows: Rows, place: Callable[[Any], str]) -> Iterable[tuple[str, in
     for where, losses in places.items():
         for metric in range(len(next(iter(losses.values()))[0]["metrics"])):
             yield where, metric, losses
+
+
+def _last(rows: Rows, metric: int, factor: float) -> float | None:
+    """The mean of the last epoch, where another one was chosen and the course is of this metric."""
+    name = rows[0]["metrics"][metric]["name"]
+    if metric or not any(row["epoch"] < row["epochs"] and row["course"] for row in rows):
+        return None
+    return statistics.fmean(factor * row["course"][-1][name] for row in rows)
 
 
 def _signed(row: Any, metric: int) -> float:
