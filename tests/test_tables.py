@@ -70,7 +70,7 @@ def test_what_has_no_images_names_its_reader():
 
 
 def test_missing_files_are_one_line_and_altered_ones_are_refused(tmp_path):
-    with pytest.raises(UserError, match="energy-knapsack was not found .* download is off"):
+    with pytest.raises(UserError, match=r"energy-knapsack was not found .* download is off"):
         dl.data.load_energy(tmp_path, download=False)
     (tmp_path / "energy-knapsack").mkdir()
     (tmp_path / "energy-knapsack/Data.npz").write_bytes(b"PK")

@@ -54,9 +54,7 @@ def ndcg(
     return torch.where(ideal > 0, found / ideal.clamp_min(torch.finfo(ideal.dtype).tiny), without)
 
 
-def average_precision(
-    scores: Tensor, relevant: Tensor, *, mask: Tensor | None = None, without: float = 0.0
-) -> Tensor:
+def average_precision(scores: Tensor, relevant: Tensor, *, mask: Tensor | None = None, without: float = 0.0) -> Tensor:
     """The mean, over relevant items, of the precision at their rank, (B...); its mean over queries is MAP.
 
     Args:

@@ -36,7 +36,10 @@ def fetch(names: Sequence[str], data_dir: Path | None) -> None:
         raise UserError(f"name a data set to fetch: all, or some of {', '.join(SOURCES)}")
     for name in _chosen(names):
         source = find_source(name)
-        getattr(tables, source.reader, load)(*([name] if source.shape else []), data_dir)
+        if source.shape:
+            load(name, data_dir)
+        else:
+            getattr(tables, source.reader)(data_dir)
         print(f"{name}: {source.train} train and {source.test} test {source.unit} are ready")
 
 

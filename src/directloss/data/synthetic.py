@@ -26,7 +26,7 @@ def shortest_path(
         ((2000, 5), (2000, 40), 0.7209)
     """
     rows, columns = grid
-    random = np.random.RandomState(seed)  # noqa: NPY002, the published numbers come from it
+    random = np.random.RandomState(seed)
     x, cost = _draw(random, count, features, rows * (columns - 1) + (rows - 1) * columns, degree, width)
     return x, cost.astype(np.float32)
 
@@ -47,7 +47,7 @@ def knapsack(
         >>> weights.shape, x.shape, values.shape, weights[0, :3].tolist()
         ((2, 16), (1100, 5), (1100, 16), [4.59, 4.87, 5.19])
     """
-    random = np.random.RandomState(seed)  # noqa: NPY002
+    random = np.random.RandomState(seed)
     weights = random.choice(np.arange(300, 800), (constraints, items)) / 100
     x, values = _draw(random, count, features, items, degree, width, 5)
     return weights, x, np.ceil(values).astype(np.float32)

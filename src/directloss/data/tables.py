@@ -147,7 +147,7 @@ def _conllu(text: str) -> list[Sentence]:
     """Every sentence; ranges of words (3-4) and empty nodes (5.1) are left out."""
     found = []
     for block in text.strip().split("\n\n"):
-        rows = [line.split("\t") for line in block.splitlines() if not line.startswith("#")]
-        words = [row for row in rows if row[0].isdigit()]
-        found.append(Sentence(*(tuple(row[column] for row in words) for column in (1, 3)), tuple(int(r[6]) for r in words)))
+        rows = [line.split("\t") for line in block.splitlines() if line.split("\t")[0].isdigit()]
+        words, tags = ((*(row[column] for row in rows),) for column in (1, 3))
+        found.append(Sentence(words, tags, tuple(int(row[6]) for row in rows)))
     return found

@@ -93,8 +93,8 @@ TASKS = {
 }
 NETS = ("both", "linear", "mlp")
 OPTIMIZERS = ("adam", "sgd")
-# Momentum's own factor of ten is part of it: steps are then of the size of Adam's where gradients are of order .1.
-_MOMENTUM = 0.9
+# Adam's steps are of the size of its rate whatever the gradient; these are, where gradients are of order .1.
+_MOMENTUM, _SGD = 0.9, 1.0
 
 
 @dataclass(frozen=True)
@@ -134,10 +134,15 @@ class Config:
 
         from directloss.lab.fit import Plan
 
-        made = {"adam": partial(optim.Adam), "sgd": partial(optim.SGD, momentum=_MOMENTUM)}[self.optimizer]
+        rate = self.rate * self.rate_times
+        optimizer = (
+            partial(optim.Adam, lr=rate)
+            if self.optimizer == "adam"
+            else partial(optim.SGD, lr=_SGD * rate, momentum=_MOMENTUM)
+        )
         epochs = max(1, round(self.epochs * self.epochs_times))
         return Plan(
-            partial(made, lr=self.rate * self.rate_times),
+            optimizer,
             epochs,
             batch=self.batch,
             warm_start=self.warm_start,
@@ -295,7 +300,9 @@ EXPERIMENT = Experiment(
     lines=lambda rows: standings.lines(rows, place, sees),
     notes=lambda rows: standings.verdicts(rows, place),
     figures=(Drawing("course", "What was measured at each epoch", draw, points),),
-    spread=lambda rows: "standard deviation over seeds; 95 % intervals of paired differences, Student's over seeds, "
-    "for ranking the bootstrap over test queries",
+    spread=lambda rows: (
+        "standard deviation over seeds; 95 % intervals of paired differences, Student's over seeds, "
+        "for ranking the bootstrap over test queries"
+    ),
     example="--tasks path",
 )

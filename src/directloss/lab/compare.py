@@ -95,7 +95,10 @@ def compare(
         >>> import torch, directloss as dl
         >>> x = torch.randn(200, 3, generator=torch.Generator().manual_seed(0))
         >>> cost = (x @ torch.tensor([[2.0, -1, 0, 1], [0, 2, 1, -1], [1, 1, -2, 0]])).exp()
-        >>> losses = {"squares": "least-squares", "direct": lambda s, c, y, **g: dl.direct_loss(s, c, y, epsilon=-1.0, **g)}
+        >>> losses = {
+        ...     "squares": "least-squares",
+        ...     "direct": lambda s, c, y, **g: dl.direct_loss(s, c, y, epsilon=-1.0, **g),
+        ... }
         >>> found = dl.compare(lambda: torch.nn.Linear(3, 4), (x, cost), dl.Choice(), losses, seeds=range(3), epochs=5)
         >>> [(line["loss"], line["n"]) for line in found.table.lines]
         [('direct', 3), ('squares', 3)]
@@ -110,7 +113,9 @@ def compare(
     if not 0 <= validation < 1 or not 0 <= held < 1 or validation + held >= 1 or (apart is None and not held):
         raise ValueError(f"validation is {validation} and test {test}; expected shares that leave some for training")
     plan = Plan(optimizer, epochs, seconds, batch, warm_start)
-    measured = {"regret": Metric(normalized_regret)} if metric is None else {"metric": Metric(_given(metric), percent=False)}
+    measured = (
+        {"regret": Metric(normalized_regret)} if metric is None else {"metric": Metric(_given(metric), percent=False)}
+    )
 
     def problem(seed: int) -> Problem:
         order = torch.randperm(len(everyone), generator=torch.Generator().manual_seed(seed))

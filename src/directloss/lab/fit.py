@@ -26,7 +26,9 @@ class Plan:
     scores: float = 1.0  # times the initial ones: the last layer's parameters are multiplied by it
 
 
-def fit(problem: Problem, method: Method, plan: Plan, seed: int, progress: Progress = lambda *_: None) -> dict[str, Any]:
+def fit(
+    problem: Problem, method: Method, plan: Plan, seed: int, progress: Progress = lambda *_: None
+) -> dict[str, Any]:
     """What a row of the results keeps: the metrics of the chosen epoch, the epochs' course, and seconds.
 
     The seed draws the net, the order of the instances and, apart from these, the rule's noise: rules that are compared
@@ -99,4 +101,4 @@ def _enlarge(net: nn.Module, factor: float) -> None:
         return
     layers = [module for module in net.modules() if isinstance(module, nn.Linear | nn.Conv2d)]
     for parameter in layers[-1].parameters():
-        parameter *= factor
+        parameter.mul_(factor)

@@ -57,7 +57,8 @@ class Method:
             if self.kind == "layer":
                 # Steps are in units of an instance's cost; what arrives at the layer is that of a mean.
                 far = {"step": self.settings["step"] * len(batch)} if "step" in self.settings else {}
-                return (rule(scores, structure, **drawn, **far) * batch.cost).sum() / len(batch)
+                y: Tensor = rule(scores, structure, **drawn, **far)
+                return (y * batch.cost).sum() / len(batch)
             known = {"cost": batch.cost, "target": batch.target, "values": batch.values}[self.kind]
             known = -batch.cost if self.kind == "values" and known is None else known
             loss: Tensor = rule(scores, known, structure, **drawn)
@@ -72,15 +73,13 @@ class Criterion:
     def __init__(self, criterion: nn.Module):
         self.criterion = criterion
 
-    def __call__(
-        self, scores: Tensor, batch: Instances, structure: Structure, generator: torch.Generator
-    ) -> Tensor:
+    def __call__(self, scores: Tensor, batch: Instances, structure: Structure, generator: torch.Generator) -> Tensor:
         loss: Tensor = self.criterion(scores, batch.cost, structure=structure, generator=generator)
         return loss.mean()
 
     def state(self) -> dict[str, float]:
         """What the criterion says of itself, in numbers."""
-        about = getattr(self.criterion, "state", dict)()
+        about: Mapping[str, Any] = getattr(self.criterion, "state", dict)()
         return {name: float(value) for name, value in about.items() if isinstance(value, Tensor | float | int)}
 
 

@@ -50,7 +50,7 @@ def lines(rows: Rows, place: Callable[[Any], str], sees: Callable[[Any], str]) -
 
 def verdicts(rows: Rows, place: Callable[[Any], str]) -> list[str]:
     """A sentence for each contest: which loss is best, or that it cannot be told."""
-    said = []
+    said: list[tuple[str, str]] = []
     for line in (one for one in lines(rows, place, lambda row: "") if one["rival"]):
         contest = ", ".join(filter(None, (line["place"], line["metric"])))
         if said and said[-1][0] == contest:
@@ -84,7 +84,7 @@ def columns(*before: Column) -> tuple[Column, ...]:
         Column("high"),
         Column("best"),
         Column("epoch", "epoch", show="{:.0f}"),
-        Column("last", "last epoch", show="{:.2f}"),
+        Column("last", "last epoch", show=lambda line: "" if line["last"] is None else f"{line['last']:.2f}"),
         Column("seconds", "seconds", show="{:.2f}"),
     )
 

@@ -26,7 +26,12 @@ def energy(config: Any, seed: int, data_dir: Any = None) -> Problem:
     train, validation, test = (everything[part] for part in torch.arange(len(prices)).split(_SPLIT))
     structure = Knapsack(torch.from_numpy(found.weights), config.capacity)
     return Problem(
-        partial(SharedLinear, features.shape[-1]), structure, train, test, validation, {"regret": Metric(relative_regret)}
+        partial(SharedLinear, features.shape[-1]),
+        structure,
+        train,
+        test,
+        validation,
+        {"regret": Metric(relative_regret)},
     )
 
 

@@ -48,7 +48,7 @@ def _split(x: Any, cost: Tensor, config: Any, shuffle: int | None) -> tuple[Inst
     everything = Instances(torch.from_numpy(x).float(), cost)
     if shuffle is None:
         return everything[: config.train], everything[-_TEST:]
-    order = np.random.RandomState(shuffle).permutation(len(x))  # noqa: NPY002, the notebooks' own
+    order = np.random.RandomState(shuffle).permutation(len(x))
     return everything[order[_TEST : _TEST + config.train]], everything[order[:_TEST]]
 
 
