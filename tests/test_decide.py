@@ -64,7 +64,7 @@ def test_other_data_are_drawn_for_each_seed():
     assert len(one.train) == 200
     assert not torch.equal(one.train.cost, two.train.cost)
     assert torch.equal(one.test.cost, again.test.cost)
-    _, cost = dl.data.shortest_path(2000, 5, (5, 5), 6, 0.5, 300)
+    _, cost = dl.data.shortest_path(1200, 5, (5, 5), 6, 0.5, 300)
     np.testing.assert_array_equal(one.test.cost, cost[-1000:])
     np.testing.assert_array_equal(one.train.cost, cost[:200])
 

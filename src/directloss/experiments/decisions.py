@@ -93,8 +93,7 @@ TASKS = {
 }
 NETS = ("both", "linear", "mlp")
 OPTIMIZERS = ("adam", "sgd")
-# Adam's steps are of the size of its rate whatever the gradient; these are, where gradients are of order .1.
-_MOMENTUM, _SGD = 0.9, 1.0
+_MOMENTUM = 0.9
 
 
 @dataclass(frozen=True)
@@ -138,7 +137,7 @@ class Config:
         optimizer = (
             partial(optim.Adam, lr=rate)
             if self.optimizer == "adam"
-            else partial(optim.SGD, lr=_SGD * rate, momentum=_MOMENTUM)
+            else partial(optim.SGD, lr=rate, momentum=_MOMENTUM)
         )
         epochs = max(1, round(self.epochs * self.epochs_times))
         return Plan(

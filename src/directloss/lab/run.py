@@ -142,7 +142,7 @@ def train_missing(
     context: Context = Context(),
     save: bool = True,
 ) -> None:
-    """Train what is missing of the first ``repetitions`` of every cell, or of those named, and save it as it finishes."""
+    """Train what is missing of the first ``repetitions`` of every cell, or of those named; save it as it finishes."""
     wanted = range(repetitions) if isinstance(repetitions, int) else repetitions
     tasks: list[Task] = []
     folder = Path(context.settings.get("checkpoints") or ".")

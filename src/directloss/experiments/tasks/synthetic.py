@@ -20,9 +20,9 @@ _FEATURES = 5
 def path(config: Any, seed: int, data_dir: Any = None) -> Problem:
     """The notebook's data, if ``data_seed`` is given, in its split; otherwise data of its own for each seed.
 
-    Then the last 1,000 of 2,000 rows (or more, for more training) are the test.
+    Then the last 1,000 rows are the test.
     """
-    count = _TEST + max(1000, config.train)
+    count = _TEST + config.train
     drawn = _FIRST + seed if config.data_seed < 0 else config.data_seed
     size = (config.size, config.size)
     x, cost = synthetic.shortest_path(count, _FEATURES, size, config.degree, config.noise, drawn)
