@@ -1,6 +1,6 @@
 """Learning to rank: train NDCG itself, on lists of different lengths.
 
-    python learning_to_rank.py --epochs 20          # data: directloss data fetch web-ranking
+python learning_to_rank.py --epochs 20          # data: directloss data fetch web-ranking
 """
 
 import argparse

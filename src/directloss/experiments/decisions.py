@@ -1,16 +1,17 @@
 """Predict, then optimise: which loss makes the best decisions? ``directloss decide``.
 
-Each task is a file in ``tasks/`` and an entry of ``TASKS``; losses are ``lab/methods.py``'s, the tuned direct loss with
+Each task is a file in ``tasks/`` and an entry of its ``TASKS``; losses are ``lab/methods.py``'s, the tuned direct loss with
 constants of its own for each task, and LightGBM's two for ranking.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from directloss.errors import UserError
+from directloss.experiments.tasks import TASKS
 from directloss.lab import figures, standings
 from directloss.lab.experiment import Context, Drawing, Experiment, load
 from directloss.lab.options import load_own, option
@@ -39,58 +40,6 @@ LOSSES = (
 )
 
 
-@dataclass(frozen=True)
-class Task:
-    """A task, the settings it was published with, and the options that change them."""
-
-    make: str  # (config, seed, data_dir) -> Problem
-    preset: Mapping[str, Any]
-    tuned: Mapping[str, Any]  # of the direct loss, found on seeds that are not reported (see results/decisions)
-    several: Mapping[str, Sequence[Any]] = field(default_factory=dict)  # all are tried, unless one is asked for
-
-    @property
-    def options(self) -> set[str]:
-        return {*self.preset, *self.several}
-
-
-TASKS = {
-    "path": Task(
-        "directloss.experiments.tasks.synthetic:path",
-        {"degree": 4, "size": 5, "noise": 0.5, "train": 1000, "data_seed": 42, "epochs": 20, "rate": 1e-2},
-        {"epsilon": 2.0, "sides": "both", "scale": 0.5, "samples": 3},
-    ),
-    "knapsack": Task(
-        "directloss.experiments.tasks.synthetic:knapsack",
-        {
-            "degree": 6,
-            "size": 16,
-            "noise": 0.5,
-            "train": 100,
-            "data_seed": 135,
-            "capacity": 20,
-            "epochs": 40,
-            "rate": 1e-1,
-        },
-        {"epsilon": -3.0, "scale": 3.0, "noise": "normal", "samples": 5},
-    ),
-    "energy": Task(
-        "directloss.experiments.tasks.energy:energy",
-        {"epochs": 30, "batch": 55, "rate": 0.03},
-        {"epsilon": 1.0, "sides": "both", "scale": 0.5, "samples": 1},
-        {"capacity": (60, 120, 180)},
-    ),
-    "ranking": Task(
-        "directloss.experiments.tasks.ranking:ranking",
-        {"epochs": 50, "batch": 20, "rate": 1e-2},
-        {"epsilon": 1.0, "sides": "both", "scale": 1.0, "samples": 3},
-        {"net": ("linear", "mlp")},
-    ),
-    "matching": Task(
-        "directloss.experiments.tasks.matching:matching",
-        {"train": 10_000, "unseen": False, "epochs": 30, "batch": 70, "rate": 1e-3},
-        {"epsilon": 1.0, "sides": "both", "scale": 1.0, "samples": 1},
-    ),
-}
 NETS = ("both", "linear", "mlp")
 OPTIMIZERS = ("adam", "sgd")
 _MOMENTUM = 0.9

@@ -1,8 +1,8 @@
 """MNIST PM(4): the cheapest perfect matching of a 4x4 grid of digits, two neighbours read as a number.
 
 Pogancic et al. 2020: the digits come from 1,000 images, there are 10,000 training grids, and the net learns from the
-best matchings alone, by the Hamming loss. Test grids are new grids of the same images, or, if asked for, of MNIST's test
-images, which is harder: one digit that is misread spoils a grid.
+best matchings alone, by the Hamming loss. Test grids are new grids of the same images, or, if asked for, of MNIST's
+test images, which is harder: one digit that is misread spoils a grid.
 """
 
 from functools import partial
