@@ -1,7 +1,7 @@
 """Predict, then optimise: which loss makes the best decisions? ``directloss decide``.
 
-Each task is a file in ``tasks/`` and an entry of its ``TASKS``; losses are ``lab/methods.py``'s, the tuned direct loss with
-constants of its own for each task, and LightGBM's two for ranking.
+Each task is a file in ``tasks/`` and an entry of its ``TASKS``; losses are ``lab/methods.py``'s, the tuned direct loss
+with constants of its own for each task, and LightGBM's two for ranking.
 """
 
 from collections.abc import Iterator, Sequence
