@@ -218,6 +218,23 @@ class LossRow:
     options: dict[str, Any]  # what it is called with
     changes: dict[str, Any]  # for each option, another value that must change something
     random: bool  # draws noise
+    # How draws (S, B..., *E) are given as its noise.
+    draws: Callable[[Tensor], Any] = lambda draws: draws
+    # Of which structure a target is, where it is not of the one that is predicted.
+    target_of: Callable[[Row], dl.Structure] = lambda row: row.structure
+    smooth: bool = False  # a closed form, whose second derivatives are true; others raise
+
+
+class Given(dl.Normal):
+    """Draws that are given, for a rule that needs a density."""
+
+    def __init__(self, draws: Tensor):
+        super().__init__()
+        object.__setattr__(self, "draws", draws)
+
+    def sample(self, shape: Any, **options: Any) -> Tensor:
+        assert self.draws.shape == tuple(shape)
+        return self.draws
 
 
 @dataclass(frozen=True)
@@ -233,6 +250,11 @@ class LayerRow:
     changes: dict[str, Any]
 
 
+def of_known(row: Row) -> bool:
+    """Solutions can be listed without solving."""
+    return isinstance(row.structure, dl.Pool | dl.Finite)
+
+
 LOSSES = [
     LossRow(
         "direct",
@@ -244,6 +266,53 @@ LOSSES = [
         True,
     ),
     LossRow("direct-noiseless", dl.direct_loss, "cost", lambda row: True, {"epsilon": -1.0}, {"sides": "both"}, False),
+    LossRow("hinge", dl.structured_hinge, "cost", lambda row: True, {}, {"fear": 0.0, "hope": 0.5}, False),
+    LossRow("ramp", dl.structured_hinge, "cost", lambda row: True, {"hope": 0.0}, {"fear": 2.0}, False),
+    LossRow("spo-plus", dl.spo_plus, "cost", lambda row: True, {}, {}, False),
+    LossRow(
+        "reinforce",
+        dl.reinforce,
+        "cost",
+        lambda row: True,
+        {"samples": 2},
+        {"scale": 2.0, "noise": dl.Normal(), "samples": 3},
+        True,
+        draws=Given,
+    ),
+    LossRow(
+        "fenchel-young",
+        dl.fenchel_young,
+        "target",
+        lambda row: True,
+        {"samples": 2},
+        {"scale": 2.0, "noise": dl.Normal(), "samples": 3},
+        True,
+    ),
+    LossRow("contrastive", dl.contrastive, "target", of_known, {}, {"form": "nce"}, False, smooth=True),
+    LossRow(
+        "rank-pool",
+        dl.rank_pool,
+        "cost",
+        of_known,
+        {},
+        {"form": "pairwise", "temperature": 2.0},
+        False,
+        smooth=True,
+    ),
+    LossRow(
+        "rank-pool-pairs", dl.rank_pool, "cost", of_known, {"form": "pairwise"}, {"margin": 0.1}, False, smooth=True
+    ),
+    LossRow(
+        "smooth-top-k",
+        dl.smooth_top_k,
+        "target",
+        lambda row: isinstance(row.structure, dl.Subset | dl.Choice),
+        {},
+        {"temperature": 0.5, "margin": 0.5},
+        False,
+        target_of=lambda row: dl.Choice(mask=row.structure.mask),
+        smooth=True,
+    ),
 ]
 
 LAYERS = [
@@ -254,4 +323,12 @@ LAYERS = [
 ]
 
 every_loss = pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: loss.name)
+
+
+def _pairs(fit: bool) -> pytest.MarkDecorator:
+    pairs = [(loss, row) for loss in LOSSES for row in STRUCTURES if loss.fits(row) == fit]
+    return pytest.mark.parametrize(("loss", "row"), pairs, ids=lambda either: either.name)
+
+
+every_loss_and_structure, every_misfit = _pairs(True), _pairs(False)
 every_layer = pytest.mark.parametrize("layer", LAYERS, ids=lambda layer: layer.name)

@@ -38,7 +38,14 @@ _PUBLIC = {
     # losses: loss(scores, supervision, structure, ...)
     "DirectLoss": "losses.criterion",
     "direct_loss": "losses.direct",
-    "AdaptiveEpsilon": "losses.epsilon",
+    "GrowingEpsilon": "losses.growth",
+    "contrastive": "losses.contrastive",
+    "fenchel_young": "losses.fenchel_young",
+    "rank_pool": "losses.rank_pool",
+    "reinforce": "losses.reinforce",
+    "smooth_top_k": "losses.smooth_top_k",
+    "spo_plus": "losses.spo_plus",
+    "structured_hinge": "losses.hinge",
     # layers: layer(scores, structure, ...) -> y
     "neuralsort": "layers.neuralsort",
     "relaxed_subset": "layers.relaxed_subset",

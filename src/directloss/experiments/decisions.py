@@ -116,8 +116,13 @@ def adjust(config: Config, **overrides: Any) -> Config:
 
 
 def expand(config: Config) -> list[Config]:
-    """Every capacity and net that is to be tried. LightGBM only ranks, and stands beside either net."""
-    if config.loss in LIGHTGBM and config.task != "ranking":
+    """Every capacity and net that is to be tried.
+
+    LightGBM only ranks, and stands beside either net. A pool of solutions does not know lists of unequal length.
+    """
+    if (config.task == "ranking" and config.loss == "contrastive") or (
+        config.task != "ranking" and config.loss in LIGHTGBM
+    ):
         return []
     cells = [config]
     for name, values in TASKS[config.task].several.items():

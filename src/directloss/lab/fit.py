@@ -34,7 +34,7 @@ def fit(
     The seed draws the net, the order of the instances and, apart from these, the rule's noise: rules that are compared
     under one seed start from the same net and see the same batches.
     """
-    if method.kind == "target":
+    if method.kind in ("target", "pool"):
         problem = problem.with_targets()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -42,7 +42,7 @@ def fit(
     _enlarge(net, plan.scores)
     order, noise = torch.Generator().manual_seed(seed), torch.Generator().manual_seed(2**31 + seed)
     optimizer = plan.optimizer(net.parameters())
-    step = method.start(problem.structure_of(problem.train[: plan.batch]))
+    step = method.start(problem.structure_of(problem.train[: plan.batch]), problem.train.target)
     warm = METHODS["least-squares"].start(problem.structure_of(problem.train[:1]))
     (first, metric), *_ = problem.metrics.items()
     sign = -1 if metric.higher else 1
