@@ -28,11 +28,12 @@ discounts = 1 / torch.log2(torch.arange(2.0, mask.shape[1] + 2))
 gains = 2.0**grades - 1
 ideal = (gains.sort(-1, descending=True).values * discounts).sum(-1, keepdim=True)
 cost = -gains / ideal.clamp_min(1)  # <cost, y> is minus NDCG
+criterion = dl.DirectLoss(dl.Ranking(discounts))  # each call gives it the lists of its batch
 for _ in range(epochs):
     for batch in torch.randperm(len(features)).split(20):
         structure = dl.Ranking(discounts, mask[batch])
         scores = net(features[batch]).squeeze(-1)
         optimizer.zero_grad()
-        dl.direct_loss(scores, cost[batch], structure, epsilon=1.0, sides="both", scale=1.0, samples=3).backward()
+        criterion(scores, cost[batch], structure=structure).backward()
         optimizer.step()
 print(f"NDCG@3: {ndcg(*train):.3f} in training, {ndcg(*test):.3f} on new queries")

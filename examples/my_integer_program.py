@@ -22,6 +22,7 @@ program = dl.Program(A_ub=torch.cat([prices, exclude]), b_ub=torch.tensor([12.0,
 
 x = torch.randn(200, 4)
 value = (x @ torch.randn(4, 6) + 2).clamp_min(0) ** 2
+criterion = dl.DirectLoss(program)
 net = torch.nn.Linear(4, 6)
 optimizer = torch.optim.Adam(net.parameters(), lr=0.05)
 
@@ -34,6 +35,6 @@ print(f"untrained: {lost():.0f} % of the best value is lost")
 for _ in range(epochs):
     for batch in torch.randperm(100).split(25):
         optimizer.zero_grad()
-        dl.direct_loss(net(x[batch]), -value[batch], program, epsilon=2.0, sides="both", scale=1.0).backward()
+        criterion(net(x[batch]), -value[batch]).backward()
         optimizer.step()
 print(f"trained:   {lost():.0f} %")

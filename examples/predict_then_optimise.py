@@ -36,9 +36,5 @@ def squares(scores, cost):
     return ((scores + cost) ** 2).mean()  # scores predict -cost: structures maximise
 
 
-def direct(scores, cost):
-    return dl.direct_loss(scores, cost, structure, epsilon=2.0, sides="both", scale=0.5, samples=3)
-
-
-for name, loss in (("least squares", squares), ("direct loss", direct)):
+for name, loss in (("least squares", squares), ("direct loss", dl.DirectLoss(structure))):
     print(f"{name}: decisions cost {100 * train(loss):.1f} % more than the best ones")

@@ -1,8 +1,8 @@
 """The rules that are compared, as data: each is a public name of the library with settings, and what it sees.
 
-A rule is a loss with a cost, a loss with a target (of a structure, or of a pool of solutions seen so far), a layer whose
-decision is charged with the cost, or a criterion with state. ``METHODS`` has one line for each; a user's own is a function ``loss(scores, cost, structure, generator=g)`` or a
-criterion.
+A rule is a loss with a cost, a loss with a target (of a structure, or of a pool of solutions so far), a layer whose
+decision is charged with the cost, or a criterion with state. ``METHODS`` has one line for each; a user's own is a
+function ``loss(scores, cost, structure, generator=g)`` or a criterion.
 """
 
 import copy
