@@ -313,13 +313,26 @@ LOSSES = [
         target_of=lambda row: dl.Choice(mask=row.structure.mask),
         smooth=True,
     ),
+    LossRow("likelihood", dl.likelihood, "target", lambda row: row.structure.summable, {}, {}, False, smooth=True),
 ]
+
+SOFT = {"regularization": 5.0, "kind": "entropic", "descending": True}
 
 LAYERS = [
     LayerRow("sinkhorn", dl.sinkhorn, dl.Matching(), dl.Choice(), (3, 3), {}, {"temperature": 2.0, "iterations": 1}),
     LayerRow("sinkhorn-masked", dl.sinkhorn, dl.Matching(MASK), dl.Bits(), (3, 3), {}, {"temperature": 2.0}),
     LayerRow("relaxed-subset", dl.relaxed_subset, dl.Subset(2), dl.Matching(), (5,), {}, {"temperature": 2.0}),
     LayerRow("neuralsort", dl.neuralsort, None, None, (5,), {}, {"temperature": 2.0, "k": 2}),
+    LayerRow("neural-neighbors", dl.neural_neighbors, dl.Subset(2), dl.Bits(), (5,), {}, {"temperature": 2.0}),
+    LayerRow("ot-top-k", dl.ot_top_k, dl.Subset(2), dl.Choice(), (5,), {}, {"temperature": 2.0}),
+    LayerRow("soft-sort", dl.soft_sort, None, None, (5,), {"regularization": 2.0}, SOFT),
+    LayerRow("soft-rank", dl.soft_rank, None, None, (5,), {}, SOFT),
+    LayerRow("soft-rank-entropic", dl.soft_rank, None, None, (5,), {"kind": "entropic"}, {"regularization": 5.0}),
+    *[
+        LayerRow(f"softmax-{row.name}", dl.softmax, row.structure, dl.Matching(), row.entries, {}, {"temperature": 2.0})
+        for row in STRUCTURES
+        if row.structure.summable
+    ],
 ]
 
 every_loss = pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: loss.name)

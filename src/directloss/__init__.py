@@ -46,10 +46,16 @@ _PUBLIC = {
     "smooth_top_k": "losses.smooth_top_k",
     "spo_plus": "losses.spo_plus",
     "structured_hinge": "losses.hinge",
+    "likelihood": "losses.likelihood",
     # layers: layer(scores, structure, ...) -> y
+    "neural_neighbors": "layers.neural_neighbors",
     "neuralsort": "layers.neuralsort",
+    "ot_top_k": "layers.ot_top_k",
     "relaxed_subset": "layers.relaxed_subset",
     "sinkhorn": "layers.sinkhorn",
+    "soft_rank": "layers.soft_rank",
+    "soft_sort": "layers.soft_sort",
+    "softmax": "layers.softmax",
     # judging: what is right, and what a rule or a solver does
     "Audit": "judging.measurement",
     "audit": "judging.audit",

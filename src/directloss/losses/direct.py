@@ -298,8 +298,4 @@ def direct_loss(
         generator=generator,
         reduction=reduction,
     )
-    return (
-        (output.loss, output.vertices[0].select(0).dense(as_parts(scores)[0].dtype))
-        if return_structure
-        else output.loss
-    )
+    return output.returned(scores) if return_structure else output.loss
