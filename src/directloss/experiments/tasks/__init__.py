@@ -11,7 +11,7 @@ class Task:
 
     make: str  # (config, seed, data_dir) -> Problem
     preset: Mapping[str, Any]
-    tuned: Mapping[str, Any]  # of the direct loss, found on seeds that are not reported (see results/decisions)
+    tuned: Mapping[str, Any]  # constants of the direct loss; those of ranking and matching are a first guess
     several: Mapping[str, Sequence[Any]] = field(default_factory=dict)  # all are tried, unless one is asked for
 
     @property
