@@ -107,6 +107,7 @@ STRUCTURES = [
     Row("chain-forbidden", dl.Chain(forbidden=torch.eye(3, dtype=torch.bool)), (3, 3)),
     Row("ranking", dl.Ranking(torch.tensor([3.0, -1.0, 0.0, 5.0])), (4,)),
     Row("ranking-tied", dl.Ranking(torch.tensor([0, 2, 1, 0])), (4,)),
+    Row("ranking-mask", dl.Ranking(torch.tensor([3.0, -1, 0, 5]), torch.tensor([True, True, False, True])), (4,)),
     Row("finite", dl.Finite(torch.tensor([[0, 0, 0], [2, -1, 0], [0, 3, 1], [-1, -1, 4]])), (3,)),
     Row("finite-matrices", dl.Finite(torch.eye(6).reshape(6, 3, 2), entry_dims=2), (3, 2)),
     Row("interleaving", dl.Interleaving(torch.tensor([False, True, False])), (3,)),
@@ -174,7 +175,7 @@ every_parts = pytest.mark.parametrize("row", PARTS, ids=lambda row: row.name)
 
 
 # The structures with entries other than 0 and 1.
-REAL_VALUED = ("program-equality", "custom-reals", "ranking", "ranking-tied", "finite", "interleaving")
+REAL_VALUED = ("program-equality", "custom-reals", "ranking", "ranking-tied", "ranking-mask", "finite", "interleaving")
 zero_one_structures = pytest.mark.parametrize(
     "row", [row for row in STRUCTURES if row.name not in REAL_VALUED], ids=lambda row: row.name
 )

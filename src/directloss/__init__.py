@@ -60,7 +60,9 @@ _PUBLIC = {
     "Audit": "judging.measurement",
     "audit": "judging.audit",
     "check_structure": "judging.check",
+    "compare": "lab.compare",
     "exact": "judging.exact",
+    "regret": "judging.regret",
     "suggest_epsilon": "judging.suggest",
     # k nearest neighbours: a loss for your own loop, and a scikit-learn classifier
     "DirectNeighborsClassifier": "neighbors.classifier",
@@ -70,9 +72,9 @@ _PUBLIC = {
     "set_num_threads": "threads",
 }
 # Modules that the core does not need, and the extra that brings each.
-_EXTRAS = {"sklearn": "sklearn", "highspy": "highs"}
-# Task losses as linear costs, the paper's nets, and data sets.
-_MODULES = ("costs", "nets", "data")
+_EXTRAS = {"sklearn": "sklearn", "highspy": "highs", "cyclopts": "lab", "joblib": "lab", "rich": "lab"}
+# Task losses as linear costs, measures of predictions, the paper's nets, and data sets.
+_MODULES = ("costs", "metrics", "nets", "data")
 
 __all__ = [*_PUBLIC, *_MODULES]
 
