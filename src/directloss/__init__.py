@@ -40,7 +40,12 @@ _PUBLIC = {
     "direct_loss": "losses.direct",
     "AdaptiveEpsilon": "losses.epsilon",
     # layers: layer(scores, structure, ...) -> y
+    "AdaptiveStep": "layers.adaptive_step",
+    "blackbox": "layers.blackbox",
+    "identity": "layers.identity",
+    "imle": "layers.imle",
     "neuralsort": "layers.neuralsort",
+    "perturbed": "layers.perturbed",
     "relaxed_subset": "layers.relaxed_subset",
     "sinkhorn": "layers.sinkhorn",
     # judging: what is right, and what a rule or a solver does

@@ -14,6 +14,14 @@ if TYPE_CHECKING:
     from directloss.losses.direct import Found, Rule
 
 
+def lead(tensor: Tensor | None, dim: int | None, wanted: int) -> Tensor | None:
+    """vmap's axis ``dim`` of a tensor as its first, before ``wanted`` others; without one, the tensor itself."""
+    if tensor is None or dim is None:
+        return tensor
+    tensor = tensor.movedim(dim, 0)
+    return tensor.reshape(len(tensor), *[1] * (wanted + 1 - tensor.dim()), *tensor.shape[1:])
+
+
 class Attach(torch.autograd.Function):
     """The mean over samples and instances of ``<cost, y>``, with the rule's gradients."""
 
@@ -97,12 +105,6 @@ class AttachInTransform(torch.autograd.Function):
         dims = in_dims[1:]
         axes = first.dim() - (dims[4] is not None)  # of the scores of one instance of vmap
         batch = axes - rule.structure.entry_dims
-
-        def lead(tensor: Tensor | None, dim: int | None, wanted: int) -> Tensor | None:
-            if tensor is None or dim is None:
-                return tensor
-            tensor = tensor.movedim(dim, 0)
-            return tensor.reshape(len(tensor), *[1] * (wanted + 1 - tensor.dim()), *tensor.shape[1:])
 
         if dims[4] is None:
             first = first.unsqueeze(0).expand(info.batch_size, *first.shape)

@@ -41,6 +41,12 @@ from directloss.transforms import inside_transform
 Sides = Literal["one", "both"]
 
 
+def check_sides(sides: str) -> None:
+    """Raise ValueError unless it is one of the two."""
+    if sides not in ("one", "both"):
+        raise ValueError(f"sides is {sides!r}, expected 'one' (the paper's rule) or 'both' (central difference)")
+
+
 class Found(NamedTuple):
     """The loss (B...) and the vertices (T, S, B..., K) of each part, which a gradient is made of."""
 
@@ -184,8 +190,7 @@ def evaluate_direct(
     """The rule itself, with what diagnostics need. ``direct_loss`` and ``DirectLoss`` are made of it."""
     check_structure_type(structure)
     check_reduction(reduction)
-    if sides not in ("one", "both"):
-        raise ValueError(f"sides is {sides!r}, expected 'one' (the paper's rule) or 'both' (central difference)")
+    check_sides(sides)
     parts = structure.expanded(as_parts(scores))
     entries, batch = structure.fit(parts)
     structure, first = structure.for_batch(len(batch)), parts[0]
