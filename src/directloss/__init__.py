@@ -48,6 +48,7 @@ _PUBLIC = {
     "perturbed": "layers.perturbed",
     "relaxed_subset": "layers.relaxed_subset",
     "sinkhorn": "layers.sinkhorn",
+    "sparsemap": "layers.sparsemap",
     # judging: what is right, and what a rule or a solver does
     "Audit": "judging.measurement",
     "audit": "judging.audit",

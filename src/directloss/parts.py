@@ -170,7 +170,7 @@ class Vertices(NamedTuple):
         return ahead - behind
 
     def sum_to(self, shape: Sequence[int], dtype: torch.dtype, weights: Tensor | None = None) -> Tensor:
-        """The structures (..., *E), times weights that broadcast to (..., K), summed to a shape that broadcasts to them.
+        """The structures (..., *E), times weights that broadcast to (..., K), summed to a shape that broadcasts to it.
 
         A mean over samples is ``sum_to`` the shape without their axis, over their number: nothing dense is made for
         each sample.

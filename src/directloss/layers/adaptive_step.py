@@ -21,7 +21,7 @@ def check_step(step: Any) -> None:
     if isinstance(step, AdaptiveStep):
         if inside_transform():
             raise ValueError("an AdaptiveStep cannot learn inside torch.func; give step a number there")
-    elif not isinstance(step, Real) or not 0 < step < math.inf:
+    elif not isinstance(step, Real) or not 0 < float(step) < math.inf:
         raise ValueError(f"step is {step!r}, expected a finite number above 0, or dl.AdaptiveStep()")
 
 

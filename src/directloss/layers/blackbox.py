@@ -12,6 +12,7 @@ step.)
 """
 
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -44,7 +45,7 @@ def blackbox(scores: Scores, structure: Structure, *, step: float | AdaptiveStep
         (tensor([[0., 1., 0.]]), tensor([[ 0.0000,  0.5000, -0.5000]]))
     """
     check_step(step)
-    return decide(lambda *fitted: Blackbox(*fitted, step=step), scores, structure)
+    return decide(partial(Blackbox, step=step), scores, structure)
 
 
 @dataclass

@@ -11,7 +11,7 @@ from torch import Tensor
 from directloss.losses.autograd import lead
 from directloss.losses.once import once
 from directloss.losses.sampling import scale_and_noise
-from directloss.noise import Noise
+from directloss.noise import Gumbel, Noise
 from directloss.parts import Layout, Scores, Vertices, as_parts, pack
 from directloss.perturbation import Scale, perturbed
 from directloss.structures.base import Structure, check_structure_type
@@ -22,7 +22,7 @@ Tensors = tuple[Tensor, ...]
 
 @dataclass
 class Rule(ABC):
-    """A layer without its tensors: its value is the mean of the maximisers over the samples, and its gradient is its own."""
+    """A layer without its tensors: the mean of the maximisers over the samples, with a gradient of its own."""
 
     structure: Structure
     entries: tuple[torch.Size, ...]  # of each part of the scores
@@ -48,7 +48,7 @@ def decide(
     scores: Scores,
     structure: Structure,
     scale: Scale = 0.0,
-    noise: Noise | Tensor = torch.empty(0),
+    noise: Noise | Tensor = Gumbel(),
     samples: int = 1,
     generator: torch.Generator | None = None,
 ) -> Tensor:
@@ -110,15 +110,24 @@ def batched(function: Solve, structure: Structure, entries: tuple[torch.Size, ..
     if not inside_transform():
         with torch.no_grad():
             return function(structure, parts, entries)
-    found: Tensors = _Batched.apply(function, structure, entries, *parts, *structure.tensors())
+    found: Tensors = _Batched.apply(_Task(function, structure, entries), *parts, *structure.tensors())
     return found
+
+
+@dataclass(frozen=True)
+class _Task:
+    """In an object of its own, because torch.func would look for tensors in a tuple and make a torch.Size one."""
+
+    function: Solve
+    structure: Structure
+    entries: tuple[torch.Size, ...]
 
 
 class _Batched(torch.autograd.Function):
     @staticmethod
-    def forward(function: Solve, structure: Structure, entries: tuple[torch.Size, ...], *tensors: Tensor) -> Tensors:
-        structure = structure.with_tensors(tensors[len(entries) :])
-        return function(structure, tensors[: len(entries)], entries)
+    def forward(task: _Task, *tensors: Tensor) -> Tensors:
+        count = len(task.entries)
+        return task.function(task.structure.with_tensors(tensors[count:]), tensors[:count], task.entries)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensors) -> None:
@@ -129,17 +138,10 @@ class _Batched(torch.autograd.Function):
         raise AssertionError("nothing of this is differentiable")
 
     @staticmethod
-    def vmap(
-        info: Any,
-        in_dims: tuple[Any, ...],
-        function: Solve,
-        structure: Structure,
-        entries: tuple[torch.Size, ...],
-        *tensors: Tensor,
-    ) -> tuple[Tensors, int]:
-        own = [*map(len, entries), *structure.tensor_dims()]
-        batch = tensors[0].dim() - (in_dims[3] is not None) - own[0]
-        moved = [lead(t, dim, batch + dims) for t, dim, dims in zip(tensors, in_dims[3:], own, strict=True)]
-        if in_dims[3] is None:  # something else is mapped
+    def vmap(info: Any, in_dims: tuple[Any, ...], task: _Task, *tensors: Tensor) -> tuple[Tensors, int]:
+        own = [*map(len, task.entries), *task.structure.tensor_dims()]
+        batch = tensors[0].dim() - (in_dims[1] is not None) - own[0]
+        moved = [lead(t, dim, batch + dims) for t, dim, dims in zip(tensors, in_dims[1:], own, strict=True)]
+        if in_dims[1] is None:  # something else is mapped
             moved[0] = tensors[0].expand(info.batch_size, *tensors[0].shape)
-        return _Batched.apply(function, structure, entries, *moved), 0
+        return _Batched.apply(task, *moved), 0

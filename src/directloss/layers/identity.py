@@ -8,12 +8,13 @@ where they mean something: with g the gradient to y,
     norm:  to theta: (g - t <t, g>) / |theta|,  t = theta / |theta|      P(theta) = t
     both:  the mean, then the norm.
 
-No maximiser changes with the length of the scores; one whose structures all have the same number of ones does not change
-with their mean either, and a gradient along what changes nothing would only let the scores drift. Nothing is solved
-backward. (The paper minimises ``<w, y>`` with ``w = -theta``: hence its negative identity.)
+No maximiser changes with the length of the scores; one whose structures all have the same number of ones does not
+change with their mean either, and a gradient along what changes nothing would only let the scores drift. Nothing is
+solved backward. (The paper minimises ``<w, y>`` with ``w = -theta``: hence its negative identity.)
 """
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal, get_args
 
 import torch
@@ -46,7 +47,7 @@ def identity(scores: Scores, structure: Structure, *, projection: Projection = "
     """
     if projection not in get_args(Projection):
         raise ValueError(f"projection is {projection!r}, expected one of {', '.join(get_args(Projection))}")
-    return decide(lambda *fitted: _Identity(*fitted, projection=projection), scores, structure)
+    return decide(partial(_Identity, projection=projection), scores, structure)
 
 
 @dataclass

@@ -10,6 +10,8 @@ Without noise this is blackbox differentiation. With an ``AdaptiveStep`` and bot
 the adaptive form (Minervini et al. 2023).
 """
 
+from functools import partial
+
 import torch
 from torch import Tensor
 
@@ -56,12 +58,5 @@ def imle(
     """
     check_sides(sides)
     check_step(step)
-    return decide(
-        lambda *fitted: Blackbox(*fitted, step=step, both=sides == "both"),
-        scores,
-        structure,
-        scale,
-        noise,
-        samples,
-        generator,
-    )
+    rule = partial(Blackbox, step=step, both=sides == "both")
+    return decide(rule, scores, structure, scale, noise, samples, generator)

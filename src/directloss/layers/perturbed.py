@@ -13,6 +13,7 @@ baseline, the mean of the other samples' ``<g, y>`` (or of their y_part), change
 """
 
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -69,24 +70,17 @@ def perturbed(
         if check_samples(samples) % 2:
             raise ValueError(f"samples is {samples}; antithetic draws come in pairs, expected an even number")
         first = structure.expanded(as_parts(scores))[0]
-        options = {"generator": generator, "dtype": first.dtype, "device": first.device}
-        drawn = noise.antithetic((samples, *first.shape), **options)
-    return decide(
-        lambda *fitted: _Perturbed(*fitted, noise=noise, baseline=baseline, together=2 if antithetic else 1),
-        scores,
-        structure,
-        scale,
-        drawn,
-        samples,
-        generator,
-    )
+        shape = (samples, *first.shape)
+        drawn = noise.antithetic(shape, generator=generator, dtype=first.dtype, device=first.device)
+    rule = partial(_Perturbed, noise=noise, baseline=baseline, together=2 if antithetic else 1)
+    return decide(rule, scores, structure, scale, drawn, samples, generator)
 
 
-@dataclass
+@dataclass(kw_only=True)
 class _Perturbed(Rule):
-    noise: Noise = Normal()
-    baseline: bool = True
-    together: int = 1  # how many samples depend on one another
+    noise: Noise
+    baseline: bool
+    together: int  # how many samples depend on one another
 
     def gradients(
         self, grad: Tensor, scale: Tensor | None, noise: Tensor | None, parts: Tensors, vertices: tuple[Vertices, ...]
@@ -114,4 +108,5 @@ class _Perturbed(Rule):
         if not self.baseline or others == 0:
             return worth
         rest = (pairs.sum((0, 1)) - pairs.sum(0)) / (self.together * others)
-        return (pairs - rest).flatten(0, 1)
+        less: Tensor = (pairs - rest).flatten(0, 1)
+        return less

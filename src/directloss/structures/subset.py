@@ -55,7 +55,7 @@ class Subset(Structure):
         if self.counts is not None and (self.counts < 0).any():
             raise ValueError(f"k has {int(self.counts.min())} among its numbers, expected at least 0")
         if self.mask is not None:
-            allowed, wanted = torch.broadcast_tensors(self.mask.sum(-1), torch.as_tensor(self._wanted))
+            allowed, wanted = torch.broadcast_tensors(self.mask.sum(-1), torch.as_tensor(self.wanted))
             if (allowed < wanted).any():
                 where = tuple((allowed < wanted).nonzero()[0].tolist())
                 raise ValueError(
@@ -64,7 +64,8 @@ class Subset(Structure):
                 )
 
     @property
-    def _wanted(self) -> int | Tensor:
+    def wanted(self) -> int | Tensor:
+        """k, or one for each instance."""
         return self.counts if self.counts is not None else self.k
 
     @property
@@ -106,7 +107,7 @@ class Subset(Structure):
         return list(range(len(scores))) if self.mask is None else self.mask.flatten().nonzero().flatten().tolist()
 
     def _one_k(self) -> int:
-        return int(self._wanted)
+        return int(self.wanted)
 
     def __repr__(self) -> str:
         k = f"k={self.k}" if self.counts is None else "k=..."
