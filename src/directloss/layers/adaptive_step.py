@@ -39,18 +39,19 @@ class AdaptiveStep(nn.Module):
 
     Example:
         >>> import torch, directloss as dl
-        >>> step, scores = dl.AdaptiveStep(change=0.5), torch.tensor([3.0, 0.0], requires_grad=True)
+        >>> step, scores = dl.AdaptiveStep(1.5, change=0.5), torch.tensor([3.0, 0.0], requires_grad=True)
         >>> (dl.blackbox(scores, dl.Choice(), step=step) * torch.tensor([1e-3, 0.0])).sum().backward()
-        >>> step  # as long as the scores already: two entries changed, one is wanted
-        AdaptiveStep(0.5, change=0.5, target=1, decay=0.9)
+        >>> step  # two entries changed, one is wanted: shorter
+        AdaptiveStep(1, change=0.5, target=1, decay=0.9)
     """
 
     state: Tensor  # alpha, and the running mean
 
     def __init__(self, start: float = 1.0, change: float = 1e-3, target: float = 1.0, decay: float = 0.9):
         super().__init__()
-        for value in (start, change, target):
-            check_step(value)
+        for name, value in (("start", start), ("change", change), ("target", target)):
+            if not 0 < value < math.inf:
+                raise ValueError(f"{name} is {value}, expected a finite number above 0")
         if not 0 <= decay < 1:
             raise ValueError(f"decay is {decay}, expected a number from 0 and below 1")
         self.change, self.target, self.decay = change, target, decay

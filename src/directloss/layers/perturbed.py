@@ -23,6 +23,7 @@ from directloss.noise import Noise, Normal
 from directloss.parts import Scores, Vertices, as_parts
 from directloss.perturbation import Scale, check_samples
 from directloss.structures.base import Structure
+from directloss.transforms import inside_transform
 
 
 def perturbed(
@@ -63,8 +64,9 @@ def perturbed(
         raise TypeError(
             f"noise is {noise!r}, expected dl.Normal(), dl.Gumbel() or dl.Logistic(), whose density is known"
         )
-    if not isinstance(scale, Tensor) and scale == 0:
-        raise ValueError("scale is 0; perturbed needs noise, e.g. scale=1.0")
+    if not inside_transform() and (torch.as_tensor(scale) == 0).any():
+        what = "has 0 among its numbers" if isinstance(scale, Tensor) else "is 0"
+        raise ValueError(f"scale {what}; perturbed needs noise everywhere, e.g. scale=1.0")
     drawn: Noise | Tensor = noise
     if antithetic:
         if check_samples(samples) % 2:

@@ -36,7 +36,7 @@ def capped_simplex(theta: Tensor, structure: Choice | Subset) -> Tensor:
 
 
 def doubly_stochastic(theta: Tensor, structure: Structure, entries: tuple[torch.Size, ...]) -> Tensor:
-    """``max(0, theta + u + v)`` whose rows and columns sum to one: u and v solve the Laplacian of what is above zero."""
+    """``max(0, theta + u + v)`` with rows and columns that sum to one: u and v solve the Laplacian of its graph."""
     (taken,) = batched(_support, structure, entries, (theta,))
     weight = taken.to(theta)
     laplacian = torch.cat(
