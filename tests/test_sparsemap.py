@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from scipy.optimize import minimize, nnls
-from tables import PARTS, STRUCTURES, every_parts, every_structure
+from tables import PARTS, STRUCTURES, every_parts, every_structure, named
 
 import directloss as dl
 from directloss.layers.active_set import ActiveSet
@@ -48,12 +48,7 @@ def test_sparsemap_is_the_closest_point_of_the_hull(row, size):
         np.testing.assert_allclose(found, closest(every, theta), atol=1e-8)
 
 
-TRUTH = [
-    row for row in STRUCTURES if row.name in ("choice", "subset", "matching-3x3", "chain", "spanning-tree", "knapsack")
-]
-
-
-@pytest.mark.parametrize("row", TRUTH, ids=lambda row: row.name)
+@named("choice", "subset", "matching-3x3", "chain", "spanning-tree", "knapsack")
 @pytest.mark.parametrize("seed", range(3))
 def test_the_gradient_is_the_difference_quotient_of_an_independent_solver(row, seed):
     scores, weight, every = row.scores(seed=seed), row.scores(seed=9), row.every.flatten(1).numpy()
@@ -96,7 +91,7 @@ def test_matchings_of_any_size_and_with_ties_are_doubly_stochastic_and_optimal(s
     assert y.min() > -1e-8
     best = dl.Matching().solve(scores - y)
     gap = ((scores - y) * (best - y)).sum((-1, -2))
-    assert gap.max() < 1e-9 * (1 + size)
+    assert gap.max() < 1e-8 * (1 + size)  # rounding of y times the scores
 
 
 def test_the_active_set_agrees_with_the_faster_methods():

@@ -38,23 +38,19 @@ def capped_simplex(theta: Tensor, structure: Choice | Subset) -> Tensor:
 def doubly_stochastic(theta: Tensor, structure: Structure, entries: tuple[torch.Size, ...]) -> Tensor:
     """``max(0, theta + u + v)`` with rows and columns that sum to one: u and v solve the Laplacian of its graph."""
     (taken,) = batched(_support, structure, entries, (theta,))
-    weight = taken.to(theta)
-    laplacian = torch.cat(
-        [
-            torch.cat([torch.diag_embed(weight.sum(-1)), weight], -1),
-            torch.cat([weight.mT, torch.diag_embed(weight.sum(-2))], -1),
-        ],
-        -2,
+    weight, within = taken.to(theta), torch.where(taken, theta, 0.0)
+    rows, columns = 1 - within.sum(-1, keepdim=True), 1 - within.sum(-2).unsqueeze(-1)
+    # Rows are eliminated: row i has the shift (rows_i - sum_j weight_ij v_j) / degree_i.
+    share = weight / weight.sum(-1, keepdim=True)
+    schur = torch.diag_embed(weight.sum(-2)) - weight.mT @ share
+    factors = torch.linalg.lu_factor(
+        schur + _RIDGE * torch.eye(schur.shape[-1], dtype=theta.dtype, device=theta.device)
     )
-    within = torch.where(taken, theta, 0.0)
-    missing = 1 - torch.cat([within.sum(-1), within.sum(-2)], -1)
-    ridge = _RIDGE * torch.eye(missing.shape[-1], dtype=theta.dtype, device=theta.device)
-    factors = torch.linalg.lu_factor(laplacian + ridge)
-    shifts = torch.linalg.lu_solve(*factors, missing.unsqueeze(-1))
-    # Once more for what the ridge leaves, which is as large as it times the scores.
-    shifts = shifts + torch.linalg.lu_solve(*factors, missing.unsqueeze(-1) - laplacian @ shifts)
-    rows, columns = shifts.squeeze(-1).chunk(2, -1)
-    return torch.where(taken, theta + rows.unsqueeze(-1) + columns.unsqueeze(-2), 0.0)
+    right = columns - share.mT @ rows
+    v = torch.linalg.lu_solve(*factors, right)
+    v = v + torch.linalg.lu_solve(*factors, right - schur @ v)  # for what the ridge leaves, it times the scores
+    u = (rows - weight @ v) / weight.sum(-1, keepdim=True)
+    return torch.where(taken, theta + u + v.mT, 0.0)
 
 
 def _support(structure: Structure, parts: Tensors, entries: tuple[torch.Size, ...]) -> Tensors:
