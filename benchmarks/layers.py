@@ -73,8 +73,8 @@ def compare_sparsemap(rounds: int) -> None:
         ours, learning, polished, default = best(calls, rounds)
         print(
             f"  {threads} thread{'s' * (threads > 1)}: {1e3 * ours:.2f} ms, with its gradient {1e3 * learning:.2f}; "
-            f"OSQP {1e3 * polished:.2f} ({polished / ours:.1f}x), as it comes {1e3 * default:.2f} ({default / ours:.1f}x, "
-            f"off by {inexact:.0e}, no gradient)"
+            f"OSQP {1e3 * polished:.2f} ({polished / ours:.1f}x), as it comes {1e3 * default:.2f} "
+            f"({default / ours:.1f}x, off by {inexact:.0e}, no gradient)"
         )
 
 
