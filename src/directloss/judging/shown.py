@@ -9,6 +9,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+NUMBERS = ("bias", "bias_error", "deviation", "cosine", "signal", "zero", "seconds")
+
+
 class Shown:
     """What has a structure's name and rows of measurements, and shows them."""
 
@@ -17,10 +20,9 @@ class Shown:
 
     def records(self) -> list[dict[str, Any]]:
         """A flat dict for each setting and gradient, without its mean."""
-        numbers = ("bias", "bias_error", "deviation", "cosine", "signal", "zero", "seconds")
         return [
             {"target": row.target, "scale": row.scale, "rule": row.rule, **row.settings}
-            | {name: getattr(row, name) for name in numbers}
+            | {name: getattr(row, name) for name in NUMBERS}
             for row in self.rows
         ]
 
