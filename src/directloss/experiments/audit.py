@@ -184,7 +184,7 @@ def lines(rows: Sequence[Any]) -> list[Line]:
 
 def describe(line: Line) -> str:
     """A line's settings besides those that have columns of their own."""
-    from directloss.judging.shown import NUMBERS
+    from directloss.judging.drawing import NUMBERS
 
     shown = {"target", "scale", "rule", "epsilon", "samples", "settings", *NUMBERS}
     shown |= {"sides"} if "epsilon" in line else set()  # the rule's name has them
@@ -230,7 +230,8 @@ EXPERIMENT = Experiment(
     command="audit",
     title="Gradients against the exact ones",
     text="Compare the gradients of a loss or layer with exact ones, on an instance small enough to enumerate every "
-    "structure: bias, variance, direction and cost. The two-sided rule has a bias of second order in epsilon, and less variance.",
+    "structure: bias, variance, direction and cost. The two-sided rule of direct_loss has a bias of second order in "
+    "epsilon, and less variance.",
     config=Config,
     train=train,
     check=check,

@@ -74,10 +74,10 @@ def audit(
     further = check_settings(rule, settings or {})
     grid = []
     for one in scales:
-        axes: dict[str, Sequence[Any]] = {"sides": sides, "samples": samples, **further}
-        if accepted(rule, {"epsilon": 0}) and "epsilon" not in axes:
-            chosen = _default_epsilons(scores, cost, structure, one) if epsilons is None else epsilons
-            axes = {"epsilon": chosen, **axes}
+        chosen = epsilons
+        if epsilons is None and "epsilon" not in further and accepted(rule, {"epsilon": None}):
+            chosen = _default_epsilons(scores, cost, structure, one)
+        axes = {"epsilon": chosen or (), "sides": sides, "samples": samples} | further
         grid += [(one, at) for at in _grid(rule, axes)]
     if not grid:
         raise ValueError("the grid is empty; give at least one scale, epsilon, side and number of samples")

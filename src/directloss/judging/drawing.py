@@ -6,7 +6,6 @@ from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 from directloss.errors import need
-from directloss.judging.shown import NUMBERS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -17,6 +16,7 @@ PANELS = (
     ("cosine", "cosine of a call with the exact gradient"),
     ("zero", "share of zero gradients"),
 )
+NUMBERS = ("bias", "bias_error", "deviation", "cosine", "signal", "zero", "seconds")
 KEYS = ("target", "rule", "scale")
 RULES = ("one, ε < 0", "one, ε > 0", "both", "-")
 COLORS = ("#2878b5", "#d1662b", "#3a923a", "#8c6bb1")  # legible on white and on black, and to the colour-blind

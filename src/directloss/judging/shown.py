@@ -5,11 +5,10 @@ import io
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from directloss.judging.drawing import NUMBERS
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-
-
-NUMBERS = ("bias", "bias_error", "deviation", "cosine", "signal", "zero", "seconds")
 
 
 class Shown:
