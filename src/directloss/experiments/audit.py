@@ -179,16 +179,16 @@ def _finite(value: float) -> float | None:
 
 def lines(rows: Sequence[Any]) -> list[Line]:
     """A line for each setting and gradient."""
-    return [{**line, "settings": describe(line)} for row in rows for line in row["rows"]]
+    return [line for row in rows for line in row["rows"]]
 
 
 def describe(line: Line) -> str:
     """A line's settings besides those that have columns of their own."""
     from directloss.judging.drawing import NUMBERS
 
-    shown = {"target", "scale", "rule", "epsilon", "samples", "settings", *NUMBERS}
+    shown = {"target", "scale", "rule", "epsilon", "samples", *NUMBERS}
     shown |= {"sides"} if "epsilon" in line else set()  # the rule's name has them
-    return ", ".join(f"{name} {value}" for name, value in line.items() if name not in shown) or "-"
+    return ", ".join(f"{name} {value}" for name, value in line.items() if name not in shown)
 
 
 def _draw(rows: Sequence[Any]) -> "Figure":
@@ -241,7 +241,7 @@ EXPERIMENT = Experiment(
         Column("rule", "rule"),
         Column("epsilon", "ε", show=_if_any("epsilon", "{:.3g}")),
         Column("samples", "samples", show=_if_any("samples", "{}")),
-        Column("settings", "settings"),
+        Column("settings", "settings", show=describe),
         Column("bias", "bias", show="{:.4f}"),
         Column("bias_error", "± error", show="{:.4f}"),
         Column("deviation", "std", show="{:.3f}"),

@@ -24,7 +24,7 @@ COLORS = ("#2878b5", "#d1662b", "#3a923a", "#8c6bb1")  # legible on white and on
 
 def setting_along(rows: Sequence[dict[str, Any]]) -> str:
     """What the x axis shows: epsilon, or else the first other setting that is a number and takes several values."""
-    known = {*KEYS, *NUMBERS, "epsilon", "sides", "samples", "settings"}
+    known = {*KEYS, *NUMBERS, "epsilon", "sides", "samples"}
     for name in ("epsilon", *dict.fromkeys(name for row in rows for name in row if name not in known)):
         values = {row.get(name) for row in rows}
         if all(isinstance(value, int | float) and value != 0 for value in values) and len(values) > 1:
