@@ -5,6 +5,8 @@ import io
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from directloss.judging.drawing import NUMBERS
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
@@ -17,10 +19,9 @@ class Shown:
 
     def records(self) -> list[dict[str, Any]]:
         """A flat dict for each setting and gradient, without its mean."""
-        numbers = ("bias", "bias_error", "deviation", "cosine", "signal", "zero", "seconds")
         return [
             {"target": row.target, "scale": row.scale, "rule": row.rule, **row.settings}
-            | {name: getattr(row, name) for name in numbers}
+            | {name: getattr(row, name) for name in NUMBERS}
             for row in self.rows
         ]
 
@@ -45,10 +46,12 @@ class Shown:
         lines = [f"Audit of gradients on {self.structure}"]
         header = f"{'gradient to':<12}{'σ':>6}  {'rule':<11}{'ε':>8}{'bias':>10}{'± error':>9}"
         lines.append(header + f"{'std':>8}{'cosine':>8}{'zero':>7}")
+        shown = ("epsilon", "sides", "samples")
         for row in self.rows:
+            further = "".join(f"  {name}={value}" for name, value in row.settings.items() if name not in shown)
             epsilon = f"{row.settings['epsilon']:.3g}" if "epsilon" in row.settings else "-"
             lines.append(
                 f"{row.target:<12}{row.scale:>6g}  {row.rule:<11}{epsilon:>8}{row.bias:>10.4f}{row.bias_error:>9.4f}"
-                f"{row.deviation:>8.3f}{row.cosine:>8.3f}{row.zero:>7.1%}"
+                f"{row.deviation:>8.3f}{row.cosine:>8.3f}{row.zero:>7.1%}{further}"
             )
         return "\n".join(lines)

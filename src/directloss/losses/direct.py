@@ -43,6 +43,12 @@ Sides = Literal["one", "both"]
 Epsilon = float | Tensor | tuple[float, float]
 
 
+def check_sides(sides: str) -> None:
+    """Raise ValueError unless it is one of the two."""
+    if sides not in ("one", "both"):
+        raise ValueError(f"sides is {sides!r}, expected 'one' (the paper's rule) or 'both' (central difference)")
+
+
 class Found(NamedTuple):
     """The loss (B...) and the vertices (T, S, B..., K) of each part, which a gradient is made of."""
 
@@ -188,8 +194,7 @@ def evaluate_direct(
     """
     check_structure_type(structure)
     check_reduction(reduction)
-    if sides not in ("one", "both"):
-        raise ValueError(f"sides is {sides!r}, expected 'one' (the paper's rule) or 'both' (central difference)")
+    check_sides(sides)
     parts = structure.expanded(as_parts(scores))
     entries, batch = structure.fit(parts)
     structure, first = structure.for_batch(len(batch)), parts[0]

@@ -36,7 +36,8 @@ def certify(
 
     count, leading = len(steps), vertices[0].slots.shape[1:-1]
     along = _weighed(vertices[0], cost, count)
-    plain = sum(_weighed(found, part, count) for found, part in zip(vertices, parts, strict=True))
+    first, *factors = (_weighed(found, part, count) for found, part in zip(vertices, parts, strict=True))
+    plain = sum(factors, first)
     step, index = worst_shortfall(plain, along, np.array(steps), _TOLERANCE)
     if step < 0:
         return
