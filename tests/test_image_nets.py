@@ -8,6 +8,7 @@ from torch import nn
 from torch.nn import functional
 
 import directloss as dl
+from directloss.nets import blocks, resnet
 
 NETS = {
     "lenet": (dl.nets.LeNet, (1, 28, 28), (500,)),
@@ -67,7 +68,7 @@ def test_a_lenet_is_the_paper_s_stack_with_relu_before_the_pool(generator):
 
 
 def test_relu_after_the_pool_gives_the_values_and_gradients_of_relu_before_it(generator):
-    pool, relu = dl.nets._pool_relu()
+    pool, relu = blocks.pool_relu()
     x = torch.randn(2, 3, 8, 8, generator=generator)
     results = []
     for order in (nn.Sequential(pool, relu), nn.Sequential(relu, pool)):
@@ -86,9 +87,9 @@ def test_an_mlp_is_linear_layers_with_relus_between(generator):
 
 def test_a_wider_block_halves_the_image_and_an_equal_one_keeps_it():
     x = images(1, 8, 6, 6)
-    block = dl.nets._BasicBlock(8, 8, "group")
+    block = resnet.BasicBlock(8, 8, "group")
     torch.testing.assert_close(block(x), torch.relu(x + block.body(x)))
-    assert dl.nets._BasicBlock(8, 16, "group")(x).shape == (1, 16, 3, 3)
+    assert resnet.BasicBlock(8, 16, "group")(x).shape == (1, 16, 3, 3)
 
 
 @pytest.mark.parametrize(

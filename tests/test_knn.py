@@ -13,11 +13,12 @@ import two_processes
 import directloss as dl
 from directloss.cli import main
 from directloss.errors import UserError
-from directloss.experiments import curves, neighbor_training, neighbors
+from directloss.experiments import curves, neighbor_training
 from directloss.experiments.images import Images, accuracy, augment
+from directloss.experiments.neighbor_recipes import METHODS, Config, best, paper
 from directloss.experiments.neighbor_training import Training, check_batch
 from directloss.experiments.neighbor_training import train_cell as train
-from directloss.experiments.neighbors import EXPERIMENT, METHODS, best, paper
+from directloss.experiments.neighbors import EXPERIMENT
 from directloss.experiments.ranks import Ranks
 from directloss.lab import checkpoints
 from directloss.lab.store import Row, Store
@@ -28,7 +29,7 @@ def images():
     return Images(dl.data.load("digits"), 200)
 
 
-def small(method: str = "direct0", **changes) -> neighbors.Config:
+def small(method: str = "direct0", **changes) -> Config:
     return two_processes.tiny(method, **changes)
 
 
@@ -144,7 +145,7 @@ def test_two_processes_train_together(method, images, tmp_path):
     assert second["result"] == {}
     one = two_processes.step(method, images, Ranks())
     start = two_processes.Training(two_processes.tiny(method, norm="group"), images, Ranks())
-    before = {**start.net.state_dict(prefix="net."), **start.scale_net.state_dict(prefix="scale.")}
+    before = {**start.net.state_dict(prefix="net."), **start.companion.state_dict(prefix="scale.")}
     for name, value in one.items():
         torch.testing.assert_close(first["step"][name], value, rtol=1e-4, atol=1e-6, msg=name)
         assert not torch.equal(value, before[name]) or (method != "dsl" and name.startswith("scale.")), name
