@@ -35,6 +35,8 @@ def step(method: str, images: Images, ranks: Ranks) -> dict[str, Tensor]:
     training = Training(tiny(method, augment="none", norm="group"), images, ranks)
     training.criterion.direct.noise = Ramp()
     training.optimizer = torch.optim.SGD(training.net.parameters(), lr=1.0)
+    if method == "softmax-knn":
+        training.optimizer.add_param_group({"params": list(training.companion.parameters())})
     training.scale_optimizer = torch.optim.SGD(training.companion.parameters(), lr=1.0)
     training.step(torch.arange(200), torch.arange(0))
     return {**training.net.state_dict(prefix="net."), **training.companion.state_dict(prefix="scale.")}
