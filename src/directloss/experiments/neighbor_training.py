@@ -19,6 +19,7 @@ from directloss import data as image_data
 from directloss import nets
 from directloss.errors import UserError
 from directloss.experiments.images import Images, accuracy, augment
+from directloss.experiments.memory import keep_freed_memory
 from directloss.experiments.neighbor_methods import anneal, make_companion, rule
 from directloss.experiments.neighbor_recipes import DIRECT, OF_ANY_WIDTH, Config
 from directloss.experiments.neighbors import EXPERIMENT
@@ -189,6 +190,7 @@ class Training:
 
 def train(config: Config, repetitions: Sequence[int], context: Context) -> Iterator[tuple[int, dict[str, Any]]]:
     """The cell, in the processes of torchrun if it started this one."""
+    keep_freed_memory()
     result = train_cell(config, load_images(config, context), context.checkpoint, Ranks.join(), context.progress)
     yield from [(number, result) for number in repetitions if result]
 
