@@ -90,11 +90,9 @@ def main() -> None:
         seconds = best_seconds(runs, options.rounds)
         rates = {name: work[name] / seconds[name] / 1e9 for name in runs}
         for method, size in sizes.items():
-            lines.append(
-                [f"{options.net}-{width}", method, f"{work[method] / 1e9:.0f}", f"{1e3 * seconds[method]:.0f}"]
-                + [f"{size / seconds[method]:.0f}", f"{rates[method]:.0f}", f"{rates['']:.0f}"]
-                + [f"{100 * rates[method] / rates['']:.0f}"]
-            )
+            figures = (work[method] / 1e9, 1e3 * seconds[method], size / seconds[method])
+            figures += (rates[method], rates[""], 100 * rates[method] / rates[""])
+            lines.append([f"{options.net}-{width}", method, *(f"{figure:.0f}" for figure in figures)])
             print(lines[-1], flush=True)
             if options.profile:
                 with profile(activities=[ProfilerActivity.CPU]) as seen:

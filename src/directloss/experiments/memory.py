@@ -10,8 +10,8 @@ def keep_freed_memory() -> bool:
     """Let this process reuse large blocks of memory instead of asking the system for new ones; return whether it does.
 
     A step of a net frees and takes a gigabyte. glibc gives large blocks back to the system at once, and the next ones
-    come page by page, each filled with zeros first: a fifth of a step's time. From here on the process keeps what it has
-    had. Other systems, and other allocators, are left as they are.
+    come page by page, each filled with zeros first: a fifth of a step's time. From here on the process keeps what it
+    has had. Other systems, and other allocators, are left as they are.
     """
     if not sys.platform.startswith("linux"):
         return False
