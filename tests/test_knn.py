@@ -326,7 +326,8 @@ def test_curves_show_the_method_by_colour_and_each_k_by_itself():
     figure = curves.draw(rows)
     assert [axis.get_ylabel() for axis in figure.axes] == ["mnist, k = 1", "", "", "mnist, k = 5", "", ""]
     assert [axis.get_xlabel() for axis in figure.axes] == [""] * 3 + ["epoch"] * 3
-    assert [axis.get_title() for axis in figure.axes] == [*curves.CURVES.values(), "", "", ""]
+    titles = [label for name, label in curves.CURVES.items() if name != "sigma"]  # none of them has noise
+    assert [axis.get_title() for axis in figure.axes] == [*titles, "", "", ""]
     one, five = figure.axes[0], figure.axes[3]
     assert [line.get_ydata()[0] for line in (*one.lines, *five.lines)] == pytest.approx([0.6, 0.1, 0.1])  # 0.6: a mean
     (band,) = one.collections
@@ -335,6 +336,19 @@ def test_curves_show_the_method_by_colour_and_each_k_by_itself():
     assert colors[0] == colors[1] != colors[2]
     (legend,) = figure.legends
     assert [text.get_text() for text in legend.texts] == ["dsl", "neuralsort"]
+
+
+def test_the_scale_has_a_panel_for_the_methods_that_have_noise():
+    point = {"epoch": 1, "loss": 0.1, "validation_accuracy": 0.9, "active": 0.5}
+    rows = [
+        {"data": "mnist", "method": method, "k": 5, "seed": 0, "curve": [point | {"sigma": sigma}]}
+        for method, sigma in (("dsl", 3.0), ("neuralsort", 0.0))
+    ]
+    figure = curves.draw(rows)
+    assert [axis.get_title() for axis in figure.axes] == list(curves.CURVES.values())
+    assert [line.get_ydata().tolist() for line in figure.axes[-1].lines] == [[3.0]]
+    assert figure.axes[-1].get_yscale() == "log"
+    assert [text.get_text() for text in figure.legends[0].texts] == ["dsl", "neuralsort"]
 
 
 def test_a_net_that_cannot_take_the_images_is_refused(folder, capsys):

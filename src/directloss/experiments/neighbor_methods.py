@@ -22,18 +22,18 @@ def make_companion(config: Config, images: Images, net: nn.Module, generator: to
         with nets.seeded(generator):
             return nn.Linear(embed(net, images, images.train[:1]).shape[1], images.classes)
     if config.method == "annealed" or config.scale_input == "one":
-        return nets.OneScale(config.scale_start * spread(net, images, config.candidates))
+        with torch.no_grad():
+            first = net.train()(images.normalize(images.train[: config.candidates]))
+        return nets.OneScale(config.scale_start * spread(first))
     if config.scale_input == "embedding":
         return nets.LinearScale(embed(net, images, images.train[:1]).shape[1], generator=generator)
     make_scale = nets.LeNetScale if 16 <= size < 32 else nets.ConvScale
     return make_scale(channels, size, generator=generator)
 
 
-@torch.no_grad()
-def spread(net: nn.Module, images: Images, count: int) -> float:
-    """The deviation of a query's distances in a batch, as the net is."""
-    embedded = net.train()(images.normalize(images.train[:count]))
-    return nn.functional.pdist(embedded).std().item()
+def spread(embedded: Tensor) -> float:
+    """The standard deviation of the distances in a batch."""
+    return nn.functional.pdist(embedded.detach()).std().item()
 
 
 @torch.no_grad()

@@ -20,7 +20,7 @@ from directloss import nets
 from directloss.errors import UserError
 from directloss.experiments.images import Images, accuracy, augment
 from directloss.experiments.memory import keep_freed_memory
-from directloss.experiments.neighbor_methods import anneal, make_companion, rule
+from directloss.experiments.neighbor_methods import anneal, make_companion, rule, spread
 from directloss.experiments.neighbor_recipes import DIRECT, OF_ANY_WIDTH, Config
 from directloss.experiments.neighbors import EXPERIMENT
 from directloss.experiments.optimizers import OPTIMIZERS, rate
@@ -132,7 +132,8 @@ class Training:
         if config.method == "dsl":
             self.scale_optimizer.step()
             self.scale_optimizer.zero_grad()
-        return {"loss": loss.item(), "active": active.float().mean().item(), "sigma": sigma}
+        apart = spread(leaf[:100])
+        return {"loss": loss.item(), "active": active.float().mean().item(), "sigma": sigma, "spread": apart}
 
     def _loss(
         self, leaf: Tensor, labels: Tensor, candidates: int, inputs: Tensor, generator: torch.Generator
