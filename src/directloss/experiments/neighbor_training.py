@@ -26,7 +26,7 @@ from directloss.lab.experiment import Context
 from directloss.lab.provenance import code_version
 from directloss.layers.neuralsort import neuralsort
 from directloss.layers.relaxed_subset import relaxed_subset
-from directloss.losses.epsilon import AdaptiveEpsilon
+from directloss.losses.growth import GrowingEpsilon
 from directloss.neighbors.loss import NeighborLoss
 from directloss.noise import Gumbel
 from directloss.perturbation import perturb
@@ -63,7 +63,7 @@ class Training:
         self.scale_optimizer = _OPTIMIZERS[config.scale_optimizer](
             self.scale_net.parameters(), lr=config.scale_learning_rate
         )
-        self.epsilon = AdaptiveEpsilon(config.epsilon, limit=config.limit)
+        self.epsilon = GrowingEpsilon(config.epsilon, limit=config.limit)
         self.criterion = NeighborLoss(
             config.k,
             epsilon=self.epsilon,

@@ -62,6 +62,10 @@ class Noise(ABC):
         """The probability density at ``value``, elementwise."""
         return self._standard_density(value / self.scale) / self.scale
 
+    def score(self, value: Tensor) -> Tensor:
+        """``-d log density / d value``, elementwise, which ``dl.reinforce`` is made of."""
+        return self._standard_score(value / self.scale) / self.scale
+
     @abstractmethod
     def _standard(self, shape: tuple[int, ...], options: dict[str, Any]) -> Tensor:
         """Draws of mean zero and unit scale."""
@@ -71,6 +75,9 @@ class Noise(ABC):
 
     def _standard_density(self, value: Tensor) -> Tensor:
         raise NotImplementedError(f"{type(self).__name__} has no _standard_density, which exact values need")
+
+    def _standard_score(self, value: Tensor) -> Tensor:
+        raise NotImplementedError(f"{type(self).__name__} has no _standard_score, which dl.reinforce needs")
 
 
 def _gumbel_on_cpu(array: np.ndarray, scale: float, generator: torch.Generator | None) -> None:
@@ -114,6 +121,9 @@ class Gumbel(Noise):
         shifted = value + EULER_GAMMA
         return torch.exp(-shifted - torch.exp(-shifted))
 
+    def _standard_score(self, value: Tensor) -> Tensor:
+        return -torch.expm1(-(value + EULER_GAMMA))
+
 
 class Normal(Noise):
     """Gaussian noise."""
@@ -130,6 +140,9 @@ class Normal(Noise):
     def _standard_density(self, value: Tensor) -> Tensor:
         return torch.exp(-(value**2) / 2) / math.sqrt(2 * math.pi)
 
+    def _standard_score(self, value: Tensor) -> Tensor:
+        return value
+
 
 class Logistic(Noise):
     """Logistic noise: the difference of two Gumbel draws."""
@@ -144,3 +157,6 @@ class Logistic(Noise):
 
     def _standard_density(self, value: Tensor) -> Tensor:
         return torch.sigmoid(value) * torch.sigmoid(-value)
+
+    def _standard_score(self, value: Tensor) -> Tensor:
+        return torch.tanh(value / 2)
