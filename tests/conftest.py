@@ -18,7 +18,12 @@ if (shared := Path(__file__).parents[2] / "shared" / "data").is_dir():
 # Files that the quick tier leaves out: they train, draw thousands of samples, or start processes.
 SLOW = {"test_attacks", "test_audit", "test_cli", "test_distribution", "test_docs", "test_exact", "test_image_nets"}
 SLOW |= {"test_knn", "test_lab", "test_matching_fuzz", "test_neighbors", "test_report", "test_suggest", "test_theory"}
-SLOW |= {"test_torture", "test_workers"}
+SLOW |= {"test_torture", "test_workers", "test_interrupt", "test_data"}
+
+
+def pytest_ignore_collect(collection_path, config):
+    """Importing what is not run, and counting its thousands of tests, takes half of the quick tier's time."""
+    return True if config.option.markexpr == "not slow" and collection_path.stem in SLOW else None
 
 
 def pytest_collection_modifyitems(items):
