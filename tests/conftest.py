@@ -15,6 +15,8 @@ if (shared := Path(__file__).parents[2] / "shared" / "data").is_dir():
     os.environ.setdefault("DIRECTLOSS_DATA_DIR", str(shared))
 
 
+collect_ignore = ["loaded.py"]  # importing it trains
+
 # Files that the quick tier leaves out: they train, draw thousands of samples, or start processes.
 SLOW = {"test_attacks", "test_audit", "test_cli", "test_distribution", "test_docs", "test_exact", "test_image_nets"}
 SLOW |= {"test_knn", "test_lab", "test_matching_fuzz", "test_neighbors", "test_report", "test_suggest", "test_theory"}
