@@ -18,27 +18,28 @@ import directloss as dl
 BATCH, EPSILON = 32, 1.0
 
 
-def best(call: Callable[[], object], repetitions: int = 1000) -> float:
-    """Microseconds of one call, the best of seven rounds."""
-    for _ in range(repetitions // 10):
-        call()
-    rounds = []
-    for _ in range(7):
-        start = time.perf_counter()
-        for _ in range(repetitions):
-            call()
-        rounds.append((time.perf_counter() - start) / repetitions)
-    return 1e6 * min(rounds)
+def best(*calls: Callable[[], object], rounds: int = 1500, repetitions: int = 5) -> list[float]:
+    """Microseconds of each call, the best of many short rounds taken in turn: other programs disturb only some."""
+    taken = [[float("inf")] for _ in calls]
+    for _ in range(rounds):
+        for call, times in zip(calls, taken, strict=True):
+            start = time.perf_counter()
+            for _ in range(repetitions):
+                call()
+            times.append((time.perf_counter() - start) / repetitions)
+    return [1e6 * min(times) for times in taken]
 
 
-def training(loss: Callable[..., torch.Tensor], scores: torch.Tensor, *rest: object, **options: object) -> float:
-    """Microseconds of a forward and a backward pass of ``loss(scores, *rest, **options)``."""
+def training(
+    loss: Callable[..., torch.Tensor], scores: torch.Tensor, *rest: object, **options: object
+) -> Callable[[], None]:
+    """A forward and a backward pass of ``loss(scores, *rest, **options)``."""
 
     def call() -> None:
         scores.grad = None
         loss(scores, *rest, **options).backward()
 
-    return best(call)
+    return call
 
 
 def largest(scores: torch.Tensor) -> torch.Tensor:
@@ -61,22 +62,22 @@ def main() -> None:
         scores = torch.randn(BATCH, n, generator=generator).requires_grad_()
         cost, labels = torch.rand(BATCH, n, generator=generator), torch.randint(n, (BATCH,), generator=generator)
         for scale in (0.0, 1.0):
-            reference = training(torch.nn.functional.cross_entropy, scores, labels)
-            took = training(dl.direct_loss, scores, cost, structure, epsilon=EPSILON, scale=scale)
+            direct = training(dl.direct_loss, scores, cost, structure, epsilon=EPSILON, scale=scale)
+            took, reference = best(direct, training(torch.nn.functional.cross_entropy, scores, labels))
             print(f"{name:<14}{scale:>6g}{took:>9.1f}{reference:>11.1f}{took / reference:>8.2f}{target:>8}")
     scores, cost = (torch.randn(BATCH, 10, generator=generator) for _ in range(2))
     pair, scores = scores.expand(2, BATCH, 10), scores.requires_grad_()
     for scale in (0.0, 1.0):
-        solver = best(functools.partial(largest, pair.detach()))
-        took = training(dl.direct_loss, scores, cost, dl.custom(largest), epsilon=EPSILON, scale=scale)
+        direct = training(dl.direct_loss, scores, cost, dl.custom(largest), epsilon=EPSILON, scale=scale)
+        took, solver = best(direct, functools.partial(largest, pair.detach()))
         print(
             f"{'custom 10':<14}{scale:>6g}{took:>9.1f}{solver:>11.1f}{took - solver:>8.1f}     150 (beyond its solver)"
         )
     scores, cost = (torch.randn(BATCH, 10, 10, generator=generator) for _ in range(2))
     plain, scores = scores.clone(), scores.requires_grad_()
     for scale in (0.0, 1.0):
-        reference = best(functools.partial(dl.Matching().solve_along, plain, cost, (0.0, EPSILON)))
-        took = training(dl.direct_loss, scores, cost, dl.Matching(), epsilon=EPSILON, scale=scale)
+        direct = training(dl.direct_loss, scores, cost, dl.Matching(), epsilon=EPSILON, scale=scale)
+        took, reference = best(direct, functools.partial(dl.Matching().solve_along, plain, cost, (0.0, EPSILON)))
         print(f"{'Matching 10':<14}{scale:>6g}{took:>9.1f}{reference:>11.1f}{took / reference:>8.2f}{2:>8}")
 
 

@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -20,7 +21,7 @@ Scores = Tensor | tuple[Tensor, ...]
 def as_parts(scores: Scores | Sequence[Tensor], name: str = "scores") -> tuple[Tensor, ...]:
     """The parts of scores. Raise TypeError unless each is a floating-point tensor."""
     parts = (scores,) if isinstance(scores, Tensor) else scores
-    if not isinstance(parts, tuple | list) or not parts:
+    if not isinstance(parts, (tuple, list)) or not parts:
         got = type(scores).__name__
         raise TypeError(f"{name}: got {got}, expected a torch.Tensor (torch.as_tensor makes one), or a tuple of them")
     for part in parts:
@@ -34,7 +35,7 @@ def as_parts(scores: Scores | Sequence[Tensor], name: str = "scores") -> tuple[T
 def broadcasts(shape: Sequence[int], to: Sequence[int]) -> bool:
     """Whether a tensor of this shape broadcasts to exactly the other."""
     aligned = zip(reversed(shape), reversed(to), strict=False)
-    return len(shape) <= len(to) and all(size in (1, wanted) for size, wanted in aligned)
+    return shape == to or (len(shape) <= len(to) and all(size in (1, wanted) for size, wanted in aligned))
 
 
 def check_cost(cost: Tensor, scores: Tensor) -> None:
@@ -51,7 +52,8 @@ def fit_cost(cost: Tensor, scores: Tensor) -> Tensor:
     if not isinstance(cost, Tensor):
         raise TypeError(f"cost is {type(cost).__name__}, expected a tensor, or a function of the structure")
     check_cost(cost, scores)
-    return cost.detach().to(scores)
+    cost = cost.detach()
+    return cost if cost.dtype == scores.dtype and cost.device == scores.device else cost.to(scores)
 
 
 class Vertices(NamedTuple):
@@ -106,6 +108,11 @@ class Vertices(NamedTuple):
         if self.positions is None:
             assert self.values is not None
             return self.values.to(dtype).reshape(*leading, *self.entries)
+        if self.values is None and _on_cpu(self.positions):
+            from directloss.parts_kernel import DTYPES, dense  # numba takes its time to import
+
+            if dtype in DTYPES:
+                return dense(self.positions, self.entries, dtype)
         y = torch.zeros((*leading, math.prod(self.entries)), dtype=dtype, device=self.positions.device)
         if self.values is None:
             y.scatter_(-1, self.positions, 1.0)
@@ -126,8 +133,26 @@ class Vertices(NamedTuple):
 
     def inner(self, weights: Tensor) -> Tensor:
         """``<weights, y>``, (...)."""
+        if (weighed := self._weighed_on_cpu(weights)) is not None:
+            return torch.from_numpy(weighed[0, ...])
         picked = self.at(weights)
         return (picked if self.values is None else picked * self.values).sum(-1)
+
+    def weigh(self, weights: Tensor) -> Tensor:
+        """``<weights, y>`` and ``<|weights|, |y|>``, (2, ...)."""
+        if (weighed := self._weighed_on_cpu(weights)) is not None:
+            return torch.from_numpy(weighed)
+        terms = self.at(weights)
+        if self.values is not None:
+            terms = terms * self.values
+        return torch.stack((terms, terms.abs())).sum(-1)
+
+    def _weighed_on_cpu(self, weights: Tensor) -> np.ndarray | None:
+        if not _on_cpu(weights):
+            return None
+        from directloss.parts_kernel import weigh  # numba takes its time to import
+
+        return weigh(self.positions, self.values, self.entries, weights)
 
     def differs(self, other: "Vertices") -> Tensor:
         """Whether two structures of one set differ, (...)."""
@@ -145,14 +170,23 @@ class Vertices(NamedTuple):
         shape: Sequence[int],
         dtype: torch.dtype,
         weights: tuple[Tensor, Tensor] | None = None,
+        factor: float = 1.0,
     ) -> Tensor:
         """The structures at the first of two indices of the leading axis less those at the second, summed to ``shape``.
 
         ``shape`` broadcasts to (..., *E). The weights, one for each end, broadcast to (..., K) and multiply what stands
         in each slot. Both ends add up in the same order, so that where they agree exactly nothing is left, not a
-        rounding error.
+        rounding error. The factor multiplies every difference, and leaves nothing of nothing even if it is infinite.
         """
         leading = self.slots.shape[1:-1]
+        plain = weights is None and shape == (*leading[1:], *self.entries)  # for every entry, summed over the samples
+        if plain and _on_cpu(self.slots) and (self.values is None or self.values.dtype == dtype):
+            from directloss.parts_kernel import difference  # numba takes its time to import
+
+            return difference(self.positions, self.values, ends, self.entries, dtype, factor)
+        if factor != 1:
+            total = self.difference(ends, shape, dtype, weights)
+            return torch.where(total == 0, 0.0, total * factor)
         padded = (*[1] * (len(leading) + len(self.entries) - len(shape)), *shape)
         summed, own = padded[: len(leading)], torch.Size(padded[len(leading) :])
         if self.positions is None:
@@ -166,16 +200,6 @@ class Vertices(NamedTuple):
         alone = over_samples and leading[0] == 1  # nothing to sum over
         last = tuple(range(len(kept), len(leading)))
         total = torch.zeros((*kept, math.prod(own)), dtype=dtype, device=self.positions.device)
-        only_ones = self.values is None and weights is None and own == self.entries
-        if only_ones and over_samples and _on_cpu(self.positions):
-            from directloss.parts_kernel import add_difference  # numba takes its time to import
-
-            instances = total.view(math.prod(kept), total.shape[-1])
-            slots = (leading[0], len(instances), self.positions.shape[-1])
-            add_difference(
-                *(self.positions[end].reshape(slots).contiguous().numpy() for end in ends), instances.numpy()
-            )
-            return total.reshape(shape)
         sums = []
         for side, end in enumerate(ends):
             where = self.positions[end, 0] if alone else self.positions[end]
@@ -217,7 +241,7 @@ class Vertices(NamedTuple):
 
 
 def _on_cpu(tensor: Tensor) -> bool:
-    return tensor.device.type == "cpu" and not inside_transform()
+    return tensor.is_cpu and not inside_transform()
 
 
 def _own_entries(shape: Sequence[int], entries: torch.Size) -> torch.Size:

@@ -86,7 +86,7 @@ def check_noise(noise: Noise | Tensor) -> None:
     """Raise TypeError unless it can be noise."""
     if isinstance(noise, type) and issubclass(noise, Noise):
         raise TypeError(f"noise is the class {noise.__name__}; write dl.{noise.__name__}()")
-    if not isinstance(noise, Noise | Tensor):
+    if not isinstance(noise, (Noise, Tensor)):
         raise TypeError(f"noise is {noise!r}, expected dl.Gumbel(), dl.Normal(), dl.Logistic() or a tensor of draws")
 
 
@@ -103,9 +103,11 @@ def check_samples(samples: int) -> int:
 
 def fit_scale(scale: Scale, scores: Tensor, batch: Sequence[int]) -> Tensor:
     """A scale of one number, or one for each instance, or one for each entry, with as many axes as the scores."""
-    if not isinstance(scale, Real | Tensor):
-        raise TypeError(f"scale is {type(scale).__name__}, expected a number or a tensor")
-    factor = torch.as_tensor(scale, dtype=scores.dtype, device=scores.device)
+    if not isinstance(scale, Tensor):
+        if not isinstance(scale, Real):
+            raise TypeError(f"scale is {type(scale).__name__}, expected a number or a tensor")
+        return torch.full((1,) * scores.dim(), float(scale), dtype=scores.dtype, device=scores.device)
+    factor = scale.to(scores)
     if factor.dim() <= len(batch):
         factor = factor[(..., *[None] * (scores.dim() - len(batch)))]
     if not broadcasts(factor.shape, scores.shape):
@@ -121,7 +123,8 @@ def check_scale(scale: Scale) -> None:
     if isinstance(scale, Tensor):
         if not scale.numel() or inside_transform():
             return
-        low, high = (bound.item() for bound in torch.aminmax(scale.detach()))
+        bounds = (scale, scale) if scale.numel() == 1 else torch.aminmax(scale.detach())
+        low, high = bounds[0].item(), bounds[1].item()
     else:
         low = high = float(scale)
     if not 0 <= low <= high < math.inf:

@@ -20,14 +20,11 @@ class Attach(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,
-        rule: "Rule",
-        found: "Found",
-        reduction: Reduction,
+        solved: "tuple[Rule, Found, Reduction, Tensor | None, Tensor | None]",
         scale: Tensor | None,
-        noise: Tensor | None,
-        epsilon: Tensor | None,
         *parts: Tensor,
     ) -> Tensor:
+        rule, found, reduction, noise, epsilon = solved  # in one tuple, because autograd looks at every argument
         # What is kept is neither input nor output, so that no reference closes a circle.
         ctx.vertices, ctx.drawn = found.vertices, rule.drawn(found.vertices, noise)
         ctx.rule, ctx.reduction, ctx.epsilon = rule, reduction, epsilon
@@ -42,7 +39,7 @@ class Attach(torch.autograd.Function):
         drawn = ctx.drawn[0] if ctx.drawn else None
         gradients = ctx.rule.gradients(grads[0], instances, vertices, drawn, ctx.epsilon, ctx.parts, ctx.scale_shape)
         to_scale, *to_parts = once((), gradients)
-        return None, None, None, to_scale, None, None, *to_parts
+        return None, to_scale, *to_parts
 
 
 class AttachInTransform(torch.autograd.Function):

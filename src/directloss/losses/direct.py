@@ -104,36 +104,34 @@ class Rule:
 
         ``grad`` is that of the loss of an instance, (B...), or of the mean over so many ``instances``, ().
         """
-        # Where 1 / epsilon overflows the scores' dtype, what has no difference still has no gradient.
         dtype = torch.promote_types(grad.dtype, torch.float32) if epsilon is None else torch.float64
-        count, inverse = max(1, instances * vertices[0].slots.shape[1]), 1 / abs(self.width)
-        safe = abs(inverse) <= torch.finfo(dtype).max
-        factor = grad.to(dtype) * (inverse / count if safe else 1 / count)
-        if epsilon is not None:
-            factor = factor / epsilon
+        count, factor = max(1, instances * vertices[0].slots.shape[1]), 1 / abs(self.width)
+        each = None  # what multiplies the differences of an instance, (B...), besides the factor
+        if epsilon is None and not grad.dim() and grad.is_cpu and not inside_transform():
+            factor *= grad.item() / count
+        else:
+            # Where 1 / epsilon overflows the scores' dtype it comes last: what has no difference has no gradient.
+            safe = factor <= torch.finfo(dtype).max
+            each = grad.to(dtype) * ((factor if safe else 1) / count)
+            factor = 1.0 if safe else factor
+            each = each if epsilon is None else each / epsilon
+        per_slot = None if each is None else (each.unsqueeze(-1),) * 2
 
-        def finished(total: Tensor, by: Tensor | None, to: torch.dtype) -> Tensor:
-            result = total if by is None else total * by
-            result = result if safe else torch.where(total == 0, 0.0, result * inverse)
-            return result if result.dtype == to else result.to(to)
+        def finished(total: Tensor, to: torch.dtype) -> Tensor:
+            return total if total.dtype == to else total.to(to)
 
-        per_entry = factor[(..., *[None] * self.structure.entry_dims)] if factor.dim() else factor
-        first = vertices[0]
-        gradients: list[Tensor | None] = [
-            None,
-            finished(first.difference(self.ends, parts[0][0], dtype), per_entry, parts[0][1]),
-        ]
-        if len(parts) == 1 and drawn is None:
-            return gradients
-        per_slot = factor.unsqueeze(-1)
-        # A factor, or the scale, may be shared by instances whose factors differ.
-        for v, (shape, kept) in zip(vertices[1:], parts[1:], strict=True):
-            gradients.append(finished(v.difference(self.ends, shape, dtype, (per_slot, per_slot)), None, kept))
+        (shape, kept), first = parts[0], vertices[0]
+        total = first.difference(self.ends, shape, dtype, factor=factor)
+        if each is not None:
+            total = total * each[(..., *[None] * self.structure.entry_dims)]
+        gradients: list[Tensor | None] = [None, finished(total, kept)]
+        # A factor, or the scale, may be shared by instances whose gradients differ.
+        for v, (own, to) in zip(vertices[1:], parts[1:], strict=True):
+            gradients.append(finished(v.difference(self.ends, own, dtype, per_slot, factor), to))
         if drawn is not None:
             differs = first.select(self.ends[0]).unequal(first.select(self.ends[1]))
-            ahead, behind = drawn.to(dtype) * (differs * per_slot)
-            total = first.difference(self.ends, scale_shape, dtype, (ahead, behind))
-            gradients[0] = finished(total, None, parts[0][1])
+            ahead, behind = drawn.to(dtype) * (differs if per_slot is None else differs * per_slot[0])
+            gradients[0] = finished(first.difference(self.ends, scale_shape, dtype, (ahead, behind), factor), kept)
         return gradients
 
     @property
@@ -200,7 +198,7 @@ def evaluate_direct(
     sigma, gamma = scale_and_noise(scale, noise, samples, first, structure, generator)
     transform = inside_transform()
     learns_scale = sigma is not None and (sigma.requires_grad or transform)
-    if not transform and not (torch.is_grad_enabled() and (learns_scale or any(part.requires_grad for part in parts))):
+    if not transform and not (torch.is_grad_enabled() and (learns_scale or any([part.requires_grad for part in parts]))):
         steps = (0.0,)
     rule = Rule(structure, steps, width, entries, learns_scale)
     if isinstance(cost, Tensor):
@@ -212,14 +210,14 @@ def evaluate_direct(
             loss, *tensors = AttachInTransform.apply(*inputs)
             assert rule.layout is not None
             return DirectOutput(reduce(loss, reduction), rule.layout.unpack(tensors))
-        with torch.no_grad():
-            found = rule.solve(sigma, gamma, coefficients, each, parts)
+        known = sigma.detach() if learns_scale and sigma is not None else sigma
+        found = rule.solve(known, gamma, coefficients, each, (first.detach(), *parts[1:]))
     else:
         theta = (perturbed(first, sigma, gamma).detach(), *(factor.detach() for factor in parts[1:]))
         found = Found(*solve_task(cost, augmented, structure, theta, steps, each))
     if len(steps) == 1:
         return DirectOutput(reduce(found.loss, reduction), found.vertices)
-    loss = Attach.apply(rule, found, reduction, sigma, gamma, each, *parts)
+    loss = Attach.apply((rule, found, reduction, gamma, each), sigma, *parts)
     return DirectOutput(loss, found.vertices)
 
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 def check_epsilon(epsilon: Any) -> float:
     """``epsilon`` as a float. Raise unless it is a step to take."""
-    if not isinstance(epsilon, float | Real) and not (isinstance(epsilon, Tensor) and epsilon.dim() == 0):
+    if not isinstance(epsilon, (float, Real)) and not (isinstance(epsilon, Tensor) and epsilon.dim() == 0):
         raise TypeError(f"epsilon is {type(epsilon).__name__}, expected a number, or a tensor of one for each instance")
     value = float(epsilon)
     if value == 0 or not math.isfinite(value):

@@ -17,10 +17,9 @@ def scale_and_noise(
     generator: torch.Generator | None,
 ) -> tuple[Tensor | None, Tensor | None]:
     """sigma, with as many axes as the scores, and gamma (S, B..., *E); None without noise."""
-    check_noise(noise)
-    samples = check_samples(samples)
     if not isinstance(scale, Tensor) and scale == 0:
-        if samples > 1:
+        check_noise(noise)
+        if check_samples(samples) > 1:
             raise ValueError(f"samples is {samples}, but without noise all are the same; give a scale, e.g. scale=1.0")
         return None, None
     if structure.nonpositive:

@@ -47,7 +47,8 @@ class Noise(ABC):
         drawn = wanted if wanted in (torch.float32, torch.float64) else torch.float32
         place = torch.get_default_device() if device is None else torch.device(device)
         draw = self._standard(tuple(shape), {"generator": generator, "dtype": drawn, "device": place})
-        return (draw if self.variance is None else draw.mul_(self.scale)).to(wanted)
+        draw = draw if self.variance is None else draw.mul_(self.scale)
+        return draw if drawn == wanted else draw.to(wanted)
 
     def fill(self, out: Tensor, generator: torch.Generator | None = None) -> None:
         """The draws of ``sample``, written to ``out``, which need not be contiguous."""
@@ -72,13 +73,12 @@ class Noise(ABC):
         raise NotImplementedError(f"{type(self).__name__} has no _standard_density, which exact values need")
 
 
-def _gumbel_on_cpu(out: Tensor, scale: float, generator: torch.Generator | None) -> None:
-    """Fill ``out`` (blocks, length), whose blocks are contiguous; the generator gives the kernel a key of 62 bits."""
+def _gumbel_on_cpu(array: np.ndarray, scale: float, generator: torch.Generator | None) -> None:
+    """Fill an array (blocks, length), whose blocks are contiguous; the generator gives the kernel a key of 62 bits."""
     from directloss.noise.kernel import gumbel
 
     key = np.uint64(torch.randint(1 << 62, (), generator=generator, device="cpu").item())
-    array, factor = out.numpy(), np.float32(scale)
-    counters = math.ceil(array.size / 4)
+    factor, counters = np.float32(scale), math.ceil(array.size / 4)
     threads.split(lambda first, last: gumbel(array, key, factor, first, last), counters, least=_LEAST_COUNTERS)
 
 
@@ -95,15 +95,15 @@ class Gumbel(Noise):
     def _standard(self, shape: tuple[int, ...], options: dict[str, Any]) -> Tensor:
         # Inside a torch.func transform a key would be a tensor of the transform's, not a number.
         if options["device"].type == "cpu" and options["dtype"] == torch.float32 and not inside_transform():
-            out = torch.empty(shape, device="cpu")
-            _gumbel_on_cpu(out.view(1, -1), 1.0, options["generator"])
-            return out
+            out = np.empty(shape, np.float32)
+            _gumbel_on_cpu(out.reshape(1, out.size), 1.0, options["generator"])
+            return torch.from_numpy(out)
         # torch's own exponential_ would save a logarithm, but is slower than both together.
         return _uniform(shape, options).log_().neg_().log_().add_(EULER_GAMMA).neg_()
 
     def fill(self, out: Tensor, generator: torch.Generator | None = None) -> None:
         if out.device.type == "cpu" and out.dtype == torch.float32 and out[0].is_contiguous():
-            _gumbel_on_cpu(out.flatten(1), self.scale, generator)
+            _gumbel_on_cpu(out.flatten(1).numpy(), self.scale, generator)
         else:
             super().fill(out, generator)
 

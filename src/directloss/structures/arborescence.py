@@ -64,10 +64,6 @@ class Arborescence(Structure):
                 f"{entries[0]}; give more rows, or a smaller length"
             )
 
-    def _maximize(self, parts: tuple[Tensor, ...]) -> tuple[Vertices, ...]:
-        (found,) = self._maximize_along(parts, parts[0], (0.0,))
-        return (found.select(0),)
-
     def _maximize_along(self, parts: tuple[Tensor, ...], cost: Tensor, steps: Sequence[float]) -> tuple[Vertices, ...]:
         from directloss.structures.kernels.arborescence import attach
 

@@ -10,7 +10,9 @@ from torch import Tensor
 
 def as_array(tensor: Tensor) -> np.ndarray:
     """The numbers in row-major order in main memory, not copied where they lie so already."""
-    array: np.ndarray = tensor.detach().cpu().contiguous().numpy()
+    if tensor.requires_grad or not tensor.is_cpu:
+        tensor = tensor.detach().cpu()
+    array: np.ndarray = tensor.contiguous().numpy()
     return array
 
 
@@ -29,7 +31,9 @@ def repeating(tensor: Tensor, batch: Sequence[int], own: Sequence[int]) -> np.nd
         tensor = tensor[0]
     kept = max(tensor.dim() - len(own), 0)
     axes = (*batch, *own)[len(batch) - kept :]
-    return as_array(tensor.expand(axes)).reshape(math.prod(axes[:kept]), *own)
+    if tensor.shape != axes:
+        tensor = tensor.expand(axes)
+    return as_array(tensor).reshape(math.prod(axes[:kept]), *own)
 
 
 def shared_rows(tensor: Tensor, batch: Sequence[int], own_dims: int) -> tuple[np.ndarray, np.ndarray]:
@@ -54,10 +58,12 @@ def place(index: int, batch: Sequence[int]) -> tuple[int, ...]:
 
 def scores_and_cost(scores: Tensor, cost: Tensor, entry_dims: int) -> tuple[np.ndarray, np.ndarray]:
     """Flat arrays of scores, (N, entries), and of a cost that broadcasts to them, (period, entries)."""
-    batch, entries = scores.shape[: scores.dim() - entry_dims], scores.shape[scores.dim() - entry_dims :]
-    flat = instances(scores, entry_dims)
-    flat = flat.reshape(len(flat), entries.numel())
+    shape = scores.shape
+    size = math.prod(shape[scores.dim() - entry_dims :])
+    flat = as_array(scores).reshape(-1, size)
     if cost is scores:
         return flat, flat
-    price = repeating(cost, batch, entries)
-    return flat, price.reshape(len(price), entries.numel())
+    if cost.dim() < entry_dims or cost.shape != shape[scores.dim() - cost.dim() :]:
+        batch = shape[: scores.dim() - entry_dims]
+        return flat, repeating(cost, batch, shape[len(batch) :]).reshape(-1, size)
+    return flat, as_array(cost).reshape(-1, size)

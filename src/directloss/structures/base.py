@@ -23,7 +23,7 @@ class Structure(ABC):
     """A set of structures over entries ``*E``; scores carry any number of batch axes before them.
 
     A subclass sets ``entry_dims`` (the length of ``*E``), names the tensors of an instance in ``data``, and implements
-    ``_check_entries``, ``_maximize`` and ``_enumerate``; ``_maximize_along`` only where solving a family of scores
+    ``_check_entries``, ``_enumerate`` and ``_maximize``, or ``_maximize_along`` where solving a family of scores
     together pays. Its attributes are never changed after it is made.
     """
 
@@ -41,9 +41,14 @@ class Structure(ABC):
     def _check_entries(self, entries: torch.Size) -> None:
         """Raise ValueError unless the structure exists over ``entries``."""
 
-    @abstractmethod
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if cls._maximize is Structure._maximize and cls._maximize_along is Structure._maximize_along:
+            raise TypeError(f"{cls.__name__} has no maximiser; define _maximize, or _maximize_along")
+
     def _maximize(self, parts: tuple[Tensor, ...]) -> tuple[Vertices, ...]:
         """The best structure for checked, non-empty scores in float32 or float64, one ``Vertices`` for each part."""
+        return tuple(found.select(0) for found in self._maximize_along(parts, parts[0], (0.0,)))
 
     def _enumerate(self, parts: tuple[Tensor, ...]) -> tuple[Vertices, ...]:
         """Every structure of one instance, (N, ...)."""
@@ -65,6 +70,7 @@ class Structure(ABC):
         return (entries,)
 
     def _maximize_along(self, parts: tuple[Tensor, ...], cost: Tensor, steps: Sequence[float]) -> tuple[Vertices, ...]:
+        """The best structures for ``scores + step * cost``, (T, ...): here all steps in one call, on their own copy."""
         first, *factors = parts
         stacked = torch.stack([torch.add(first, cost, alpha=step) if step else first for step in steps])
         return self._maximize((stacked, *factors))
@@ -100,12 +106,11 @@ class Structure(ABC):
     ) -> tuple[Vertices, ...]:
         """``solve_along`` in the compact form that rules work with: ``Vertices`` (T, ...) for each part."""
         entries, batch = self.fit(parts)
-        if len(steps) == 0 or not all(math.isfinite(step) for step in steps):
+        if not steps or not all(map(math.isfinite, steps)):
             raise ValueError(f"steps are {steps!r}; expected one finite number or more")
         if cost is not None:
             check_cost(cost, parts[0])
-        with torch.no_grad():
-            return self.for_batch(len(batch)).maximize(parts, entries, cost, steps)
+        return self.for_batch(len(batch)).maximize(parts, entries, cost, steps)
 
     def fit(self, parts: tuple[Tensor, ...]) -> tuple[tuple[torch.Size, ...], torch.Size]:
         """The entries of each part, and the batch axes; raise ValueError unless scores and data fit together."""
@@ -119,10 +124,11 @@ class Structure(ABC):
         cost: Tensor | None,
         steps: Sequence[float],
     ) -> tuple[Vertices, ...]:
-        """``vertices_along`` for shapes that are checked, where no gradient is recorded.
+        """``vertices_along`` for shapes that are checked.
 
         Every solve comes through here: this is where the values of scores and costs are checked, once.
         """
+        parts = tuple([part.detach() for part in parts])
         first = parts[0]
         reach = largest_magnitude(first, "scores")
         for factor in parts[1:]:
@@ -131,6 +137,7 @@ class Structure(ABC):
         if cost is None:
             cost = first
         else:
+            cost = cost.detach()
             reach += max(map(abs, steps)) * largest_magnitude(cost, "cost")
             if cost.dtype != dtype:
                 dtype = torch.promote_types(dtype, cost.dtype)
@@ -141,10 +148,13 @@ class Structure(ABC):
         if not first.numel():
             batch = first.shape[: first.dim() - self.entry_dims]
             return tuple(Vertices.empty((len(steps), *batch), own, first.device) for own in entries)
-        if any(part.dtype != dtype for part in (*parts, cost)):
+        if cost.dtype != dtype or [part for part in parts if part.dtype != dtype]:
             parts, cost = tuple(part.to(dtype) for part in parts), cost.to(dtype)
-        vertices = self._maximize_along(parts, cost, steps)
-        if not self.proven and len(steps) > 1:
+        if self.proven:
+            return self._maximize_along(parts, cost, steps)
+        with torch.no_grad():  # it may be a network
+            vertices = self._maximize_along(parts, cost, steps)
+        if len(steps) > 1:
             certify(self, parts, cost, steps, vertices)
         return vertices
 
@@ -262,8 +272,7 @@ class Structure(ABC):
                     f"a part of the scores has shape {tuple(part.shape)}, and so batch axes {tuple(axes)} before its "
                     f"entries {tuple(own)}; they do not broadcast with {tuple(batch)}"
                 ) from None
-        if self.data or self.tensors():
-            self._check_data(batch)
+        self._check_data(batch)
         return batch
 
     def _check_data(self, batch: torch.Size) -> None:

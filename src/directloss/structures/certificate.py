@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import torch
+import numpy as np
 from torch import Tensor
 
 from directloss.parts import Vertices
@@ -32,41 +32,39 @@ def certify(
     vertices: tuple[Vertices, ...],
 ) -> None:
     """Raise ``WrongMaximizerError``, or warn where ``structure.exact`` is False, if an answer beats another."""
-    along, size = _value(vertices[0], cost)
-    plain = torch.zeros_like(along)
-    size = size * max(abs(step) for step in steps)
-    for part, found in zip(parts, vertices, strict=True):
-        value, magnitude = _value(found, part)
-        plain, size = plain + value, size + magnitude
-    at = torch.tensor(steps, dtype=plain.dtype, device=plain.device)
-    # values[s, t]: the answer of step t under the scores of step s.
-    values = plain + at.reshape(-1, *[1] * plain.dim()) * along
-    own = torch.stack([values[s, s] for s in range(len(steps))])
-    tolerance = _TOLERANCE * size.amax(0)
-    short = values.amax(1) - own
-    worst, where = (short - tolerance).flatten().max(0)
-    if worst <= 0:
+    from directloss.structures.kernels.shortfall import worst_shortfall  # numba takes its time to import
+
+    count, leading = len(steps), vertices[0].slots.shape[1:-1]
+    along = _weighed(vertices[0], cost, count)
+    plain = sum(_weighed(found, part, count) for found, part in zip(vertices, parts, strict=True))
+    step, index = worst_shortfall(plain, along, np.array(steps), _TOLERANCE)
+    if step < 0:
         return
-    over = (own - values.amin(1)) <= tolerance
-    step, *instance = (int(i) for i in torch.unravel_index(where, short.shape))
-    reached, missed = own.flatten()[where].item(), short.flatten()[where].item()
+    values = plain[0] + steps[step] * along[0]  # of the answer of each step under the scores of this one
+    own, best = values[step, index], values[:, index].max()
+    instance = tuple(int(i) for i in np.unravel_index(index, leading))
     message = (
-        f"{structure!r} did not maximise: at index {tuple(instance)} of its scores and step {steps[step]:g} its answer "
-        f"is worth {reached:.6g}, but another of its answers is worth {missed:.6g} more"
+        f"{structure!r} did not maximise: at index {instance} of its scores and step {steps[step]:g} its answer "
+        f"is worth {own:.6g}, but another of its answers is worth {best - own:.6g} more"
     )
     if structure.exact:
         hint = (
             "it seems to minimise: pass minimize=True to dl.custom"
-            if over.all()
+            if _minimizes(plain, along, steps)
             else "for a heuristic pass exact=False"
         )
         raise WrongMaximizerError(f"{message} ({hint}; dl.check_structure tries more)")
     warnings.warn(message, stacklevel=2)
 
 
-def _value(vertices: Vertices, weights: Tensor) -> tuple[Tensor, Tensor]:
-    """``<weights, y>`` and ``<|weights|, |y|>``."""
-    terms = vertices.at(weights)
-    if vertices.values is not None:
-        terms = terms * vertices.values
-    return terms.sum(-1), terms.abs().sum(-1)
+def _weighed(vertices: Vertices, weights: Tensor, count: int) -> np.ndarray:
+    """``<weights, y>`` and ``<|weights|, |y|>``, (2, T, N)."""
+    return vertices.weigh(weights).cpu().numpy().reshape(2, count, -1)
+
+
+def _minimizes(plain: np.ndarray, along: np.ndarray, steps: Sequence[float]) -> bool:
+    """Whether no answer is worth more than another of them under its own scores."""
+    sizes = plain[1] + max(map(abs, steps)) * along[1]
+    values = plain[0] + np.reshape(steps, (-1, 1, 1)) * along[0]
+    own = values[range(len(steps)), range(len(steps))]
+    return bool((own - values.min(1) <= _TOLERANCE * sizes.max(0)).all())

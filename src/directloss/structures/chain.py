@@ -104,9 +104,6 @@ class Chain(Structure):
                 )
         return tuple(entries)
 
-    def _maximize(self, parts: tuple[Tensor, ...]) -> tuple[Vertices, ...]:
-        return tuple(found.select(0) for found in self._maximize_along(parts, parts[0], (0.0,)))
-
     def _maximize_along(self, parts: tuple[Tensor, ...], cost: Tensor, steps: Sequence[float]) -> tuple[Vertices, ...]:
         from directloss.structures.kernels.viterbi import viterbi
 

@@ -15,8 +15,8 @@ def largest_magnitude(tensor: Tensor, name: str) -> float:
     if not tensor.numel():
         return 0.0
     # Both are NaN if an entry is. A norm would do the same, but ten times slower.
-    low, high = (bound.item() for bound in torch.aminmax(tensor))
-    largest: float = max(-low, high)
+    low, high = torch.aminmax(tensor)
+    largest: float = max(-low.item(), high.item())
     if not math.isfinite(largest):
         bad = int((~torch.isfinite(tensor)).sum())
         raise ValueError(

@@ -1,6 +1,6 @@
 """One of n."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 import torch
@@ -9,6 +9,7 @@ from torch import Tensor
 from directloss.parts import Vertices
 from directloss.structures.base import Structure
 from directloss.structures.checks import check_mask, check_mask_entries
+from directloss.structures.largest import largest_entries
 
 
 class Choice(Structure):
@@ -43,11 +44,8 @@ class Choice(Structure):
             raise ValueError("scores have no entries to choose from; expected n >= 1 on the last axis")
         check_mask_entries("mask", self.mask, entries)
 
-    def _maximize(self, parts: tuple[Tensor, ...]) -> tuple[Vertices, ...]:
-        (scores,) = parts
-        if self.mask is not None:
-            scores = scores.masked_fill(~self.mask, -torch.inf)
-        return (Vertices(scores.shape[-1:], scores.argmax(-1, keepdim=True), None),)
+    def _maximize_along(self, parts: tuple[Tensor, ...], cost: Tensor, steps: Sequence[float]) -> tuple[Vertices, ...]:
+        return (largest_entries(parts[0], cost, steps, 1, self.mask),)
 
     def _enumerate(self, parts: tuple[Tensor, ...]) -> tuple[Vertices, ...]:
         (scores,) = parts

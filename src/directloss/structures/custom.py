@@ -1,6 +1,7 @@
 """Any maximiser of the user's."""
 
 import copy
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -105,7 +106,7 @@ class Custom(Structure):
     def _maximize(self, parts: tuple[Tensor, ...]) -> tuple[Vertices, ...]:
         (scores,) = parts
         batch = scores.shape[: scores.dim() - self.entry_dims]
-        signed = -scores if self.minimize else scores.clone()  # a function that works in place keeps to its own copy
+        signed = -scores if self.minimize else scores
         data = [
             tensor.expand(*batch, *tensor.shape[tensor.dim() - own :])
             for tensor, own in zip(self.given_data, self.tensor_dims(), strict=True)
@@ -123,7 +124,7 @@ class Custom(Structure):
             y = torch.stack([self._checked(one, flat.shape[1:]) for one in found]).reshape(scores.shape)
         y = y.detach().to(scores)
         # A sum that overflows says nothing yet.
-        if not torch.isfinite(y.sum()) and (bad := int((~torch.isfinite(y)).sum())):
+        if not math.isfinite(y.sum().item()) and (bad := int((~torch.isfinite(y)).sum())):
             raise ValueError(
                 f"{self._name} returned {bad} NaN or infinite entries of {y.numel()}; a structure is a finite tensor"
             )

@@ -58,9 +58,6 @@ class Finite(Structure):
         if entries != self.entries:
             raise ValueError(f"scores have entries {tuple(entries)}, but the vertices {tuple(self.entries)}")
 
-    def _maximize(self, parts: tuple[Tensor, ...]) -> tuple[Vertices, ...]:
-        return tuple(found.select(0) for found in self._maximize_along(parts, parts[0], (0.0,)))
-
     def _maximize_along(self, parts: tuple[Tensor, ...], cost: Tensor, steps: Sequence[float]) -> tuple[Vertices, ...]:
         # <scores + t cost, y> is linear in t: two products serve all steps.
         (scores,) = parts

@@ -78,10 +78,6 @@ class GridPath(Structure):
                 "right and down; one score for each (leave out shape to score cells)"
             )
 
-    def _maximize(self, parts: tuple[Tensor, ...]) -> tuple[Vertices, ...]:
-        (found,) = self._maximize_along(parts, parts[0], (0.0,))
-        return (found.select(0),)
-
     def _maximize_along(self, parts: tuple[Tensor, ...], cost: Tensor, steps: Sequence[float]) -> tuple[Vertices, ...]:
         (scores,) = parts
         if self.shape is not None:

@@ -65,10 +65,6 @@ class Knapsack(Structure):
                 f"weights are for {self.weights.shape[-1]} items, but the scores have {entries[0]}; they must agree"
             )
 
-    def _maximize(self, parts: tuple[Tensor, ...]) -> tuple[Vertices, ...]:
-        (found,) = self._maximize_along(parts, parts[0], (0.0,))
-        return (found.select(0),)
-
     def _maximize_along(self, parts: tuple[Tensor, ...], cost: Tensor, steps: Sequence[float]) -> tuple[Vertices, ...]:
         from directloss.structures.kernels.knapsack import pack
 

@@ -65,10 +65,6 @@ class Matching(Structure):
             return largest  # with forbidden pairs an upper bound, known without making them all
         return super()._count(parts)
 
-    def _maximize(self, parts: tuple[Tensor, ...]) -> tuple[Vertices, ...]:
-        (found,) = self._maximize_along(parts, parts[0], (0.0,))
-        return (found.select(0),)
-
     def _maximize_along(self, parts: tuple[Tensor, ...], cost: Tensor, steps: Sequence[float]) -> tuple[Vertices, ...]:
         (scores,) = parts
         n, m = scores.shape[-2:]

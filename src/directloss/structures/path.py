@@ -49,10 +49,6 @@ class Path(Structure):
                 f"scores have {entries[0]} entries, but there are {len(self.edges)} edges; one score for each"
             )
 
-    def _maximize(self, parts: tuple[Tensor, ...]) -> tuple[Vertices, ...]:
-        (found,) = self._maximize_along(parts, parts[0], (0.0,))
-        return (found.select(0),)
-
     def _maximize_along(self, parts: tuple[Tensor, ...], cost: Tensor, steps: Sequence[float]) -> tuple[Vertices, ...]:
         return (best_routes(self.routes, parts[0], cost, steps),)
 

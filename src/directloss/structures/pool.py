@@ -107,9 +107,6 @@ class Pool(Structure, nn.Module):
         other.structure = inside
         return other
 
-    def _maximize(self, parts: tuple[Tensor, ...]) -> tuple[Vertices, ...]:
-        return tuple(found.select(0) for found in self._maximize_along(parts, parts[0], (0.0,)))
-
     def _maximize_along(self, parts: tuple[Tensor, ...], cost: Tensor, steps: Sequence[float]) -> tuple[Vertices, ...]:
         (scores,) = parts
         batch, entries = scores.shape[: scores.dim() - self.entry_dims], scores.shape[scores.dim() - self.entry_dims :]

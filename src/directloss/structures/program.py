@@ -109,10 +109,6 @@ class Program(Structure):
         if isinstance(self.integer, Tensor) and len(self.integer) != n:
             raise ValueError(f"scores have {n} entries, but integer is a mask of {len(self.integer)}; they must agree")
 
-    def _maximize(self, parts: tuple[Tensor, ...]) -> tuple[Vertices, ...]:
-        (found,) = self._maximize_along(parts, parts[0], (0.0,))
-        return (found.select(0),)
-
     def _maximize_along(self, parts: tuple[Tensor, ...], cost: Tensor, steps: Sequence[float]) -> tuple[Vertices, ...]:
         (scores,) = parts
         batch, n = scores.shape[:-1], scores.shape[-1]

@@ -60,10 +60,6 @@ class SpanningTree(Structure):
                 "each edge"
             )
 
-    def _maximize(self, parts: tuple[Tensor, ...]) -> tuple[Vertices, ...]:
-        (found,) = self._maximize_along(parts, parts[0], (0.0,))
-        return (found.select(0),)
-
     def _maximize_along(self, parts: tuple[Tensor, ...], cost: Tensor, steps: Sequence[float]) -> tuple[Vertices, ...]:
         (scores,) = parts
         return (_grow(scores, cost, steps) if self.edges is None else _join(scores, cost, self.edges, steps),)

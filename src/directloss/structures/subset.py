@@ -2,7 +2,7 @@
 
 import math
 import operator
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import combinations
 from typing import ClassVar
 
@@ -12,6 +12,7 @@ from torch import Tensor
 from directloss.parts import Vertices
 from directloss.structures.base import Structure
 from directloss.structures.checks import check_mask, check_mask_entries
+from directloss.structures.largest import largest_entries
 from directloss.transforms import inside_transform
 
 
@@ -77,6 +78,11 @@ class Subset(Structure):
         if self.counts is None and entries[0] < self.largest:
             raise ValueError(f"cannot take k = {self.k} of n = {entries[0]} entries; lower k or give more entries")
 
+    def _maximize_along(self, parts: tuple[Tensor, ...], cost: Tensor, steps: Sequence[float]) -> tuple[Vertices, ...]:
+        if self.counts is None:
+            return (largest_entries(parts[0], cost, steps, operator.index(self.k), self.mask),)
+        return super()._maximize_along(parts, cost, steps)
+
     def _maximize(self, parts: tuple[Tensor, ...]) -> tuple[Vertices, ...]:
         (scores,) = parts
         most, entries = self.largest, scores.shape[-1:]
@@ -84,8 +90,7 @@ class Subset(Structure):
             raise ValueError(f"cannot take k = {most} of n = {entries[0]} entries; lower k or give more entries")
         if self.mask is not None:
             scores = scores.masked_fill(~self.mask, -torch.inf)
-        if self.counts is None:
-            return (Vertices(entries, torch.topk(scores, most, sorted=False).indices.sort(-1).values, None),)
+        assert self.counts is not None
         best = torch.topk(scores, most).indices
         taken = torch.arange(most, device=scores.device) < self.counts.unsqueeze(-1)
         # Sorted by position, those that are not taken last, so that equal subsets have equal slots.
