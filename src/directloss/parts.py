@@ -102,6 +102,13 @@ class Vertices(NamedTuple):
             None if self.values is None else self.values[index],
         )
 
+    def repeated(self, count: int) -> "Vertices":
+        """The same structures ``count`` times, along a new leading axis."""
+        positions, values = (
+            None if tensor is None else tensor.expand(count, *tensor.shape) for tensor in (self.positions, self.values)
+        )
+        return Vertices(self.entries, positions, values)
+
     def dense(self, dtype: torch.dtype) -> Tensor:
         """The structures themselves, (..., *E)."""
         leading = self.slots.shape[:-1]

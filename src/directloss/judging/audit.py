@@ -20,6 +20,7 @@ from directloss.perturbation import check_samples
 from directloss.structures.base import Structure
 
 STEPS = (0.5, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0, 5.6)
+_LEAST_POINTS = 1 << 15  # of the exact values
 
 
 def audit(
@@ -82,7 +83,7 @@ def audit(
     if not grid:
         raise ValueError("the grid is empty; give at least one scale, epsilon, side and number of samples")
     # The exact values' own error, which all settings share, should be the smaller part of theirs.
-    points = 1 << max(15, (repetitions // 64).bit_length())
+    points = max(_LEAST_POINTS, 1 << (repetitions // 64).bit_length())
     truth = {
         one: exact(scores, cost, structure, one, noise=noise, points=points, generator=generator) for one in scales
     }

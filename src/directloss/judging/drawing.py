@@ -69,5 +69,6 @@ def draw(rows: Sequence[dict[str, Any]]) -> "Figure":
                 ticks.set_minor_formatter(NullFormatter())
             axis.set_xlabel("|ε|" if along == "epsilon" else along)
             axis.set_title(f"{label}\n(gradient to the {target})", fontsize=10)
-    axes[0][-1].legend(fontsize=8, frameon=False)
+    lines, labels = axes[0][-1].get_legend_handles_labels()
+    figure.legend(lines, labels, loc="outside lower center", ncols=4, fontsize=8, frameon=False)  # may be many
     return figure

@@ -14,14 +14,6 @@ if TYPE_CHECKING:
     from directloss.losses.direct import Found, Rule
 
 
-def lead(tensor: Tensor | None, dim: int | None, wanted: int) -> Tensor | None:
-    """vmap's axis ``dim`` of a tensor as its first, before ``wanted`` others; without one, the tensor itself."""
-    if tensor is None or dim is None:
-        return tensor
-    tensor = tensor.movedim(dim, 0)
-    return tensor.reshape(len(tensor), *[1] * (wanted + 1 - tensor.dim()), *tensor.shape[1:])
-
-
 class Attach(torch.autograd.Function):
     """The mean over samples and instances of ``<cost, y>``, with the rule's gradients."""
 
@@ -115,3 +107,11 @@ class AttachInTransform(torch.autograd.Function):
         output = AttachInTransform.apply(rule, scale, noise, cost, epsilon, first, *rest)
         # Steps and samples lead the vertices; ends and samples lead the noise at them.
         return output, (0, *[2] * (len(output) - 1))
+
+
+def lead(tensor: Tensor | None, dim: int | None, wanted: int) -> Tensor | None:
+    """A tensor with vmap's axis before as many others as are wanted; as it is where vmap does not map it."""
+    if tensor is None or dim is None:
+        return tensor
+    tensor = tensor.movedim(dim, 0)
+    return tensor.reshape(len(tensor), *[1] * (wanted + 1 - tensor.dim()), *tensor.shape[1:])

@@ -137,7 +137,7 @@ class Gumbel(Noise):
         return torch.exp(-shifted - torch.exp(-shifted))
 
     def _standard_score(self, value: Tensor) -> Tensor:
-        return 1 - torch.exp(-(value + EULER_GAMMA))
+        return -torch.expm1(-(value + EULER_GAMMA))
 
 
 class Normal(Noise):

@@ -13,6 +13,7 @@ from directloss.parts import Vertices
 from directloss.structures.base import Structure
 from directloss.structures.checks import check_mask, check_mask_entries
 from directloss.structures.largest import largest_entries
+from directloss.structures.partition import log_sum_of_subsets, only
 from directloss.transforms import inside_transform
 
 
@@ -33,6 +34,7 @@ class Subset(Structure):
     entry_dims = 1
     data: ClassVar[Mapping[str, int]] = {"counts": 0, "mask": 1}
     proven = True
+    summable = True
 
     def __init__(self, k: int | Tensor, mask: Tensor | None = None):
         if mask is not None:
@@ -66,7 +68,7 @@ class Subset(Structure):
 
     @property
     def wanted(self) -> int | Tensor:
-        """k, or one for each instance."""
+        """k: one number, or one for each instance."""
         return self.counts if self.counts is not None else self.k
 
     @property
@@ -76,8 +78,8 @@ class Subset(Structure):
 
     def _check_entries(self, entries: torch.Size) -> None:
         check_mask_entries("mask", self.mask, entries)
-        if self.counts is None and entries[0] < self.largest:
-            raise ValueError(f"cannot take k = {self.k} of n = {entries[0]} entries; lower k or give more entries")
+        if self.counts is None:
+            self.most_of(entries[0])
 
     def _maximize_along(self, parts: tuple[Tensor, ...], cost: Tensor, steps: Sequence[float]) -> tuple[Vertices, ...]:
         if self.counts is None:
@@ -86,9 +88,8 @@ class Subset(Structure):
 
     def _maximize(self, parts: tuple[Tensor, ...]) -> tuple[Vertices, ...]:
         (scores,) = parts
-        most, entries = self.largest, scores.shape[-1:]
-        if most > entries[0]:
-            raise ValueError(f"cannot take k = {most} of n = {entries[0]} entries; lower k or give more entries")
+        entries = scores.shape[-1:]
+        most = self.most_of(entries[0])
         if self.mask is not None:
             scores = scores.masked_fill(~self.mask, -torch.inf)
         assert self.counts is not None
@@ -98,6 +99,20 @@ class Subset(Structure):
         where = torch.where(taken, best, entries[0]).sort(-1).values
         kept = where < entries[0]
         return (Vertices(entries, where * kept, kept.to(scores.dtype)),)
+
+    def _log_partition(self, parts: tuple[Tensor, ...]) -> Tensor:
+        scores = only(parts[0], self.mask)
+        if self.counts is None:
+            return log_sum_of_subsets(scores, self.largest)[..., -1]
+        most = scores.shape[-1] if inside_transform() else self.most_of(scores.shape[-1])
+        counts = self.counts.to(scores.device).expand(scores.shape[:-1])
+        return log_sum_of_subsets(scores, most).gather(-1, counts.long().unsqueeze(-1)).squeeze(-1)
+
+    def most_of(self, n: int) -> int:
+        """The largest k; raise ValueError if there are fewer entries."""
+        if self.largest > n:
+            raise ValueError(f"cannot take k = {self.largest} of n = {n} entries; lower k or give more entries")
+        return self.largest
 
     def _enumerate(self, parts: tuple[Tensor, ...]) -> tuple[Vertices, ...]:
         (scores,) = parts
