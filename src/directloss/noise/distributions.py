@@ -45,7 +45,8 @@ class Noise(ABC):
         """Independent draws. Randomness comes only from ``generator`` (None: torch's default one)."""
         wanted = torch.get_default_dtype() if dtype is None else dtype
         drawn = wanted if wanted in (torch.float32, torch.float64) else torch.float32
-        place = torch.get_default_device() if device is None else torch.device(device)
+        place = torch.get_default_device() if device is None else device
+        place = torch.device(place) if isinstance(place, str) else place
         draw = self._standard(tuple(shape), {"generator": generator, "dtype": drawn, "device": place})
         draw = draw if self.variance is None else draw.mul_(self.scale)
         return draw if drawn == wanted else draw.to(wanted)

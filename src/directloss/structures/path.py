@@ -84,7 +84,8 @@ def best_routes(routes: Routes, scores: Tensor, cost: Tensor, steps: Sequence[fl
 
     least = _LEAST_WORK // (LANES * max(1, len(routes.edges)))
     threads.split(work, -(-problems // LANES), least=least)
-    found = torch.from_numpy(paths).reshape(len(steps), *scores.shape[:-1], paths.shape[1]).to(scores.device)
+    found = torch.from_numpy(paths.reshape(len(steps), *scores.shape[:-1], paths.shape[1]))
+    found = found if scores.is_cpu else found.to(scores.device)
     return Vertices(scores.shape[-1:], *((found, None) if routes.graded else (None, found)))
 
 
