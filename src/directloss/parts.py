@@ -117,7 +117,7 @@ class Vertices(NamedTuple):
         if self.positions is None:
             assert self.values is not None
             return self.values.to(dtype).reshape(*leading, *self.entries)
-        if self.values is None and _on_cpu(self.positions):
+        if self.values is None and on_cpu(self.positions):
             kernels = _kernels()
             if dtype in kernels.DTYPES:
                 return kernels.dense(self.positions, self.entries, dtype)  # type: ignore[no-any-return]
@@ -169,7 +169,7 @@ class Vertices(NamedTuple):
         return losses if count is None else losses.sum() / count
 
     def _weighed_on_cpu(self, weights: Tensor, only_first: bool = False) -> tuple[np.ndarray, float] | None:
-        if not _on_cpu(weights):
+        if not on_cpu(weights):
             return None
         weighed: tuple[np.ndarray, float] | None
         weighed = _kernels().weigh(self.positions, self.values, self.entries, weights, only_first)
@@ -201,7 +201,7 @@ class Vertices(NamedTuple):
         """
         leading = self.slots.shape[1:-1]
         plain = weights is None and shape == (*leading[1:], *self.entries)  # for every entry, summed over the samples
-        if plain and _on_cpu(self.slots) and (self.values is None or self.values.dtype == dtype):
+        if plain and on_cpu(self.slots) and (self.values is None or self.values.dtype == dtype):
             total: Tensor = _kernels().difference(self.positions, self.values, ends, self.entries, dtype, factor)
             return total
         if factor != 1:
@@ -266,7 +266,8 @@ def _kernels() -> Any:
     return importlib.import_module("directloss.parts_kernel")
 
 
-def _on_cpu(tensor: Tensor) -> bool:
+def on_cpu(tensor: Tensor) -> bool:
+    """Whether kernels can read a tensor: in main memory, and its numbers are not those of a transform."""
     return tensor.is_cpu and not inside_transform()
 
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from directloss import threads
-from directloss.parts import Vertices
+from directloss.parts import Vertices, on_cpu
 from directloss.structures.arrays import repeating, scores_and_cost
 
 # Below this many entries handing a part to another thread costs more than it gains.
@@ -21,7 +21,7 @@ def largest_entries(scores: Tensor, cost: Tensor, steps: Sequence[float], k: int
     On the CPU the first of tied entries are taken; other devices solve with torch, and break ties in its way.
     """
     entries = scores.shape[-1:]
-    if not scores.is_cpu:
+    if not on_cpu(scores):
         stacked = torch.stack([torch.add(scores, cost, alpha=step) for step in steps])
         if mask is not None:
             stacked = stacked.masked_fill(~mask, -torch.inf)
