@@ -5,18 +5,18 @@ Axes: S samples, B batch (any number of axes), ``*E`` the entries of one part of
 subsets of the decision, which broadcast over the batch and over positions.
 """
 
-import functools
-import importlib
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from directloss.later import later
 from directloss.transforms import inside_transform
 
+_kernels = later("directloss.parts_kernel")
 Scores = Tensor | tuple[Tensor, ...]
 
 
@@ -258,12 +258,6 @@ class Vertices(NamedTuple):
                 where = where + positions.div(stride, rounding_mode="floor") % size * step
             stride, step = stride * size, step * kept
         return where
-
-
-@functools.cache
-def _kernels() -> Any:
-    """Imported when first needed, because numba takes its time."""
-    return importlib.import_module("directloss.parts_kernel")
 
 
 def on_cpu(tensor: Tensor) -> bool:
