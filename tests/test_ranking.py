@@ -94,3 +94,11 @@ def test_equal_values_are_counted_once():
 def test_bad_input_is_refused_at_the_boundary(values, scores, message):
     with pytest.raises((TypeError, ValueError), match=message):
         dl.Ranking(values).solve(scores)
+
+
+@pytest.mark.parametrize("batch", [(7,), (2, 3), (3, 1)], ids=str)
+def test_pieces_of_a_batch_are_ranked_with_their_own_values(batch, monkeypatch, generator):
+    scores, values = torch.randn(*batch, 5, generator=generator), torch.randn(batch[-1], 5, generator=generator)
+    whole = dl.Ranking(values).solve(scores)
+    monkeypatch.setattr("directloss.structures.arrays._PIECE", 10)
+    assert torch.equal(dl.Ranking(values).solve(scores), whole)

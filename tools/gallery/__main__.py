@@ -91,15 +91,15 @@ def panels(draw: Callable[[Any, Any], Any], block: str, names: dict[str, Any]) -
 
     yield (panel := Panel("scores μ"))
     form.values(panel, scaled(with_factors(first), theta))
-    yield (panel := Panel("with noise: θ = μ + σγ"))
+    yield (panel := Panel("noisy θ = μ + σγ"))  # noqa: RUF001
     form.values(panel, scaled(with_factors(theta), first))
     yield (panel := Panel("cost c" if linear else "relevant"))
     form.values(panel, scaled(cost) if linear else structure.positive.to(first))
-    yield (panel := Panel("y: best for θ"))
+    yield (panel := Panel("y, best for θ"))
     form.decision(panel, y, scaled(with_factors(theta)))
-    yield (panel := Panel("y(ε): best for θ + εc" if linear else "y(ε): best with the loss"))
+    yield (panel := Panel("y(ε), for θ + εc" if linear else "y(ε), with the loss"))
     form.decision(panel, ahead, scaled(with_factors(augmented)))
-    yield (panel := Panel("gradient (y(ε) − y) / ε"))
+    yield (panel := Panel("gradient"))
     grads = tuple(part.grad for part in parts)
     form.gradient(panel, scaled(grads if factors else gradient))
 
@@ -114,7 +114,9 @@ def pictures() -> dict[str, str]:
     found = {}
     for title, block in SECTION.findall(page):
         file = title.lower().replace(" ", "-") + ".svg"
-        found[file] = picture(f"{title}: scores, noise, cost, two maximisers, gradient", list(panels(DRAWINGS[title], block, names)))
+        found[file] = picture(
+            f"{title}: scores, noise, cost, two maximisers, gradient", list(panels(DRAWINGS[title], block, names))
+        )
     return found
 
 

@@ -48,7 +48,7 @@ class Bars:
 
 
 class Order(Bars):
-    """Items in the order in which a ranking puts them, the relevant ones green if there are such."""
+    """Items in the order in which a decision puts them, the relevant ones of an interleaving green."""
 
     def __init__(self, structure: Any, scores: Tensor):
         super().__init__(structure, scores)
@@ -56,21 +56,21 @@ class Order(Bars):
         self.relevant = [False] * len(scores) if relevant is None else relevant.tolist()
 
     def decision(self, panel: Panel, y: Tensor, values: Tensor) -> None:
-        # An interleaving says where relevant items stand among the others; those of one kind go by score.
-        order = self.placed(y.tolist(), values.tolist()) if any(self.relevant) else y.argsort(descending=True).tolist()
-        height = (HEIGHT - 2) / len(order)
+        order = self.interleaved(y, values) if any(self.relevant) else y.argsort(descending=True).tolist()
+        height, middle = HEIGHT / len(order), WIDTH / 2
         for place, item in enumerate(order):
-            panel.text(WIDTH / 2 - 30, (place + 0.75) * height, f"{place + 1}")
-            panel.box(WIDTH / 2 - 20, place * height + 1, 40, height - 2, *((CHOSEN, 0.9) if self.relevant[item] else (INK, FAINT)))
-            panel.text(WIDTH / 2, (place + 0.75) * height, letters[item], "#fff" if self.relevant[item] else INK)
+            green = self.relevant[item]
+            panel.text(middle - 32, (place + 0.75) * height, f"{place + 1}")
+            panel.box(middle - 22, place * height + 1, 44, height - 2, *((CHOSEN, 1.0) if green else (INK, 0.18)))
+            panel.text(middle, (place + 0.75) * height, letters[item], "#fff" if green else INK)
 
-    def placed(self, y: list[float], values: list[float]) -> list[int]:
-        """A relevant item stands before so many irrelevant ones as its y says, and after the others."""
-        others, kind = self.relevant.count(False), self.relevant.count(True)
-        before = [round((others - y[i] * others * kind) / 2) for i in range(len(y))]
-        irrelevant = sorted((i for i, one in enumerate(self.relevant) if not one), key=lambda i: -values[i])
-        rank = {item: place + 0.5 for place, item in enumerate(sorted(irrelevant, key=lambda i: -y[i]))}
-        return sorted(range(len(y)), key=lambda i: (rank.get(i, before[i]), -values[i]))
+    def interleaved(self, y: Tensor, values: Tensor) -> list[int]:
+        """It says how many irrelevant items stand before a relevant one; items of one kind go by score."""
+        irrelevant, relevant = self.relevant.count(False), self.relevant.count(True)
+        before = (irrelevant * (1 - relevant * y) / 2).round().tolist()
+        others = [item for item in values.argsort(descending=True).tolist() if not self.relevant[item]]
+        place = {item: index + 0.5 for index, item in enumerate(others)}
+        return sorted(range(len(y)), key=lambda item: (place.get(item, before[item]), -float(values[item])))
 
 
 class Packed(Bars):

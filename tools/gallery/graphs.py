@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 from drawings import Cells, Point
-from svg import CHOSEN, HEIGHT, INK, NEGATIVE, POSITIVE, WIDTH, Panel, shade
+from svg import CHOSEN, DIRECTION, HEIGHT, INK, WIDTH, Panel, shade
 from torch import Tensor
 
 INSET = 8.0
@@ -20,8 +20,9 @@ class Edges:
     def lines(self, panel: Panel, values: Tensor, fade: float = 1.0) -> None:
         for (a, b), value in zip(self.edges, values.tolist(), strict=True):
             color, strength = shade(value)
-            panel.line([self.nodes[a], self.nodes[b]], INK, 0.6, 0.5)
-            panel.line([self.nodes[a], self.nodes[b]], color, 1 + 4 * strength, fade * (0.25 + 0.75 * strength) if value else 0)
+            ends = [self.nodes[a], self.nodes[b]]
+            panel.line(ends, INK, 0.6, 0.5)
+            panel.line(ends, color, 1 + 4 * strength, fade * (0.25 + 0.75 * strength) if value else 0)
 
     def dots(self, panel: Panel) -> None:
         for node in self.nodes:
@@ -103,7 +104,10 @@ class Heads(Cells):
             a, b = at[head], at[row + 1]
             b += -3 if a < b else 3  # the tips of two arcs into a word stay apart
             rise = 14 + 0.72 * abs(b - a)
-            panel.curve(f"M{a:.1f} {ground - 4:.1f}C{a:.1f} {ground - rise:.1f} {b:.1f} {ground - rise:.1f} {b:.1f} {ground - 8:.1f}", color, thick)
+            top = ground - rise
+            panel.curve(
+                f"M{a:.1f} {ground - 4:.1f}C{a:.1f} {top:.1f} {b:.1f} {top:.1f} {b:.1f} {ground - 8:.1f}", color, thick
+            )
             tip = f"{b:.1f},{ground - 3:.1f} {b - 4:.1f},{ground - 10:.1f} {b + 4:.1f},{ground - 10:.1f}"
             panel.mark("polygon", points=tip, fill=color)
         for index, x in enumerate(at):
@@ -132,7 +136,8 @@ class Lattice:
             for a, row in enumerate(transitions[0].tolist() if transitions else ()):
                 for b, value in enumerate(row):
                     color, strength = shade(value)
-                    panel.line([self.at(position, a), self.at(position + 1, b)], color, 2.2 * strength, 0.75 * fade * strength)
+                    ends = [self.at(position, a), self.at(position + 1, b)]
+                    panel.line(ends, color, 2.2 * strength, 0.75 * fade * strength)
         for position, row in enumerate(unary.tolist()):
             for label, value in enumerate(row):
                 x, y = self.at(position, label)
@@ -154,37 +159,37 @@ class Plane:
 
     def __init__(self, structure: Any, scores: Tensor):
         known = getattr(structure, "solutions", None)
-        inner = structure.structure if known is not None else structure
-        self.points = inner.enumerate(torch.zeros(2)).tolist()
+        inside = structure if known is None else structure.structure
+        self.points = inside.enumerate(torch.zeros(2)).tolist()
         self.known = self.points if known is None else known.tolist()
         most = max(max(point) for point in self.points)
-        self.unit = (HEIGHT - 2 * INSET) / most
+        self.unit = (HEIGHT - 32) / most
         self.left = (WIDTH - self.unit * most) / 2
 
-    def at(self, point: Any) -> Point:
-        return self.left + self.unit * point[0], HEIGHT - INSET - self.unit * point[1]
+    def at(self, point: list[float]) -> Point:
+        return self.left + self.unit * point[0], HEIGHT - 12 - self.unit * point[1]
 
-    def all_points(self, panel: Panel) -> None:
+    def dots(self, panel: Panel) -> None:
+        left, bottom = self.left - 7, HEIGHT - 5
+        panel.line([(left, 14), (left, bottom), (WIDTH - left, bottom)], INK, 0.7)
+        panel.text(left - 7, 20, "b")
+        panel.text(WIDTH - left + 7, bottom + 3, "a")
         for point in self.points:
-            panel.dot(*self.at(point), 2.5, *((INK,) if point in self.known else ("none", INK)))
-
-    def direction(self, panel: Panel, values: Tensor, color: str) -> None:
-        x, y = 40 * values[0].item(), -40 * values[1].item()
-        panel.arrow((WIDTH / 2 - x / 2, HEIGHT / 2 - y / 2), (WIDTH / 2 + x / 2, HEIGHT / 2 + y / 2), color)
+            panel.dot(*self.at(point), 2.2, *((INK,) if point in self.known else ("none", INK)))
 
     def values(self, panel: Panel, values: Tensor) -> None:
-        self.all_points(panel)
-        self.direction(panel, values / values.norm().clamp_min(1e-9) * values.abs().max().sqrt(), POSITIVE)
+        self.dots(panel)
+        x, y = (44 * value for value in values.tolist())
+        panel.arrow((WIDTH / 2 - x / 2, HEIGHT / 2 + y / 2), (WIDTH / 2 + x / 2, HEIGHT / 2 - y / 2), DIRECTION)
 
     def gradient(self, panel: Panel, gradient: Tensor) -> None:
-        self.all_points(panel)
-        self.direction(panel, gradient, NEGATIVE)
+        self.values(panel, gradient)
 
     def decision(self, panel: Panel, y: Tensor, values: Tensor) -> None:
-        self.all_points(panel)
-        x, z = self.at(y.tolist())
-        across = values.flip(0) / values.norm()  # along which the objective is level, in the picture's coordinates
-        dx, dy = 26 * across[0].item(), 26 * across[1].item()
-        panel.line([(x - dx, z - dy), (x + dx, z + dy)], CHOSEN, 1.2, dashes="4 3")
-        panel.arrow((x, z), (x + 20 * values[0].item() / values.norm().item(), z - 20 * values[1].item() / values.norm().item()), POSITIVE)
-        panel.dot(x, z, 5, CHOSEN)
+        """With the line on which all is as good, and the direction in which it gets better."""
+        self.dots(panel)
+        a, b = self.at(y.tolist())
+        right, up = (values / values.norm()).tolist()
+        panel.line([(a - 20 * up, b - 20 * right), (a + 20 * up, b + 20 * right)], CHOSEN, 1.2, dashes="4 3")
+        panel.arrow((a, b), (a + 18 * right, b - 18 * up), DIRECTION)
+        panel.dot(a, b, 4.5, CHOSEN)

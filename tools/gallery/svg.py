@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from directloss.lab.figures import COLORS
 
-POSITIVE, NEGATIVE, CHOSEN = COLORS[:3]
+POSITIVE, NEGATIVE, CHOSEN, DIRECTION = COLORS[:4]
 INK = "#7d7d7d"
 WIDTH, HEIGHT = 112.0, 92.0  # of a panel's drawing
 

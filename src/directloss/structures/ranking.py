@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from directloss.parts import Vertices
+from directloss.structures.arrays import pieces
 from directloss.structures.base import Structure
 
 
@@ -58,10 +59,14 @@ class Ranking(Structure):
 
     def _maximize(self, parts: tuple[Tensor, ...]) -> tuple[Vertices, ...]:
         (scores,) = parts
-        # Stable, so that of tied items the first gets the larger value, whatever the batch.
-        order = scores.sort(dim=-1, descending=True, stable=True).indices
-        values = self.values.to(scores).expand_as(scores)
-        return (Vertices(scores.shape[-1:], None, torch.empty_like(scores).scatter_(-1, order, values)),)
+        n = scores.shape[-1]
+        rows, values = (tensor.expand_as(scores).reshape(-1, n) for tensor in (scores, self.values.to(scores)))
+        y = torch.empty_like(rows)
+        for piece in pieces(len(rows), n):
+            # Stable, so that of tied items the first gets the larger value, whatever the batch.
+            order = rows[piece].sort(dim=-1, descending=True, stable=True).indices
+            y[piece].scatter_(-1, order, values[piece])
+        return (Vertices(scores.shape[-1:], None, y.reshape(scores.shape)),)
 
     def _enumerate(self, parts: tuple[Tensor, ...]) -> tuple[Vertices, ...]:
         values = self.values.flatten().tolist()
