@@ -107,6 +107,7 @@ STRUCTURES = [
     Row("chain-forbidden", dl.Chain(forbidden=torch.eye(3, dtype=torch.bool)), (3, 3)),
     Row("ranking", dl.Ranking(torch.tensor([3.0, -1.0, 0.0, 5.0])), (4,)),
     Row("ranking-tied", dl.Ranking(torch.tensor([0, 2, 1, 0])), (4,)),
+    Row("ranking-mask", dl.Ranking(torch.tensor([3.0, -1, 0, 5]), torch.tensor([True, True, False, True])), (4,)),
     Row("finite", dl.Finite(torch.tensor([[0, 0, 0], [2, -1, 0], [0, 3, 1], [-1, -1, 4]])), (3,)),
     Row("finite-matrices", dl.Finite(torch.eye(6).reshape(6, 3, 2), entry_dims=2), (3, 2)),
     Row("interleaving", dl.Interleaving(torch.tensor([False, True, False])), (3,)),
@@ -174,7 +175,7 @@ every_parts = pytest.mark.parametrize("row", PARTS, ids=lambda row: row.name)
 
 
 # The structures with entries other than 0 and 1.
-REAL_VALUED = ("program-equality", "custom-reals", "ranking", "ranking-tied", "finite", "interleaving")
+REAL_VALUED = ("program-equality", "custom-reals", "ranking", "ranking-tied", "ranking-mask", "finite", "interleaving")
 zero_one_structures = pytest.mark.parametrize(
     "row", [row for row in STRUCTURES if row.name not in REAL_VALUED], ids=lambda row: row.name
 )
@@ -243,10 +244,19 @@ class LayerRow:
     name: str
     call: Callable[..., Any]
     structure: dl.Structure | None  # None: it takes values, no structure
-    wrong: dl.Structure | None  # one that it does not fit
+    wrong: dl.Structure | None  # one that it does not fit; None: it takes all
     entries: tuple[int, ...]
     options: dict[str, Any]
     changes: dict[str, Any]
+    exact: bool = True  # its gradient is the derivative of its value, not an estimate or a replacement
+
+
+class SharedNoise(dl.Normal):
+    """The same draws for every instance, wherever it stands in a batch or under vmap, over entries of one axis."""
+
+    def sample(self, shape, *, generator=None, dtype=None, device=None):
+        draws = 2 * torch.sin(12.9898 * torch.arange(shape[0] * shape[-1]))
+        return draws.reshape(shape[0], *[1] * (len(shape) - 2), shape[-1]).expand(shape).to(dtype)
 
 
 def of_known(row: Row) -> bool:
@@ -332,6 +342,32 @@ LAYERS = [
         for row in STRUCTURES
         if row.structure.summable
     ],
+    LayerRow(
+        "perturbed",
+        dl.perturbed,
+        dl.Subset(2),
+        None,
+        (5,),
+        {"noise": SharedNoise(), "samples": 6},
+        {"scale": 0.5, "noise": dl.Gumbel(), "samples": 4, "baseline": False, "antithetic": True},
+        exact=False,
+    ),
+    LayerRow("blackbox", dl.blackbox, dl.Subset(2), None, (5,), {}, {"step": 5.0}, exact=False),
+    LayerRow(
+        "imle",
+        dl.imle,
+        dl.Subset(2),
+        None,
+        (5,),
+        {"noise": SharedNoise(), "samples": 3},
+        {"step": 5.0, "sides": "both", "scale": 0.5, "noise": dl.Gumbel(), "samples": 4},
+        exact=False,
+    ),
+    LayerRow("identity", dl.identity, dl.Subset(2), None, (5,), {}, {"projection": "mean"}, exact=False),
+    LayerRow("sparsemap-choice", dl.sparsemap, dl.Choice(), None, (5,), {}, {}),
+    LayerRow("sparsemap-subset", dl.sparsemap, dl.Subset(2), None, (5,), {}, {}),
+    LayerRow("sparsemap-matching", dl.sparsemap, dl.Matching(), None, (3, 3), {}, {}),
+    LayerRow("sparsemap-tree", dl.sparsemap, dl.SpanningTree(), None, (6,), {}, {}),
 ]
 
 every_loss = pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: loss.name)
@@ -344,3 +380,6 @@ def _pairs(fit: bool) -> pytest.MarkDecorator:
 
 every_loss_and_structure, every_misfit = _pairs(True), _pairs(False)
 every_layer = pytest.mark.parametrize("layer", LAYERS, ids=lambda layer: layer.name)
+every_estimate = pytest.mark.parametrize(
+    "layer", [layer for layer in LAYERS if not layer.exact], ids=lambda layer: layer.name
+)
