@@ -152,6 +152,14 @@ def test_every_public_name_is_in_the_reference(name):
     assert f"\n::: directloss.{name}\n" in REFERENCE
 
 
+RULES = [name for name, module in dl._PUBLIC.items() if module.startswith(("losses.", "layers."))]
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_every_rule_is_on_the_page_that_says_which_to_take(name):
+    assert f"`{name}" in (ROOT / "docs/rules.md").read_text()
+
+
 def commands(app, *before):
     """Every command, with the group it is in."""
     for name in app:

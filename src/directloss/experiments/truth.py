@@ -16,11 +16,21 @@ if TYPE_CHECKING:
 # Small enough to enumerate; a chain has two labels and transitions, a tree so many nodes.
 SIZES = {"choice": 5, "subset": 5, "matching": 3, "chain": 3, "spanning_tree": 4, "knapsack": 5, "gridpath": 3}
 SCALE = 1.0
-PANELS = (
-    ("bias", "length of the bias, in lengths of the exact gradient", True),
-    ("deviation", "standard deviation of a call, in the same", True),
-    ("direction", "cosine of the mean with the exact gradient", False),
-    ("zero", "share of zero gradients", False),
+PANELS = {
+    "bias": "bias, in lengths of the exact\ngradient (hollow: none is seen)",
+    "deviation": "standard deviation of a call,\nin the same (none: no noise)",
+    "direction": "cosine of the mean\nwith the exact gradient",
+    "zero": "share of zero gradients\n",
+}
+LEAST = 1e-3  # a bias that is seen, unless its own error is larger
+MARKS = (
+    ("o", "#2878b5"),
+    ("s", "#d1662b"),
+    ("D", "#3a923a"),
+    ("^", "#8c6bb1"),
+    ("v", "#b5a028"),
+    ("P", "#777777"),
+    ("X", "#c44e87"),
 )
 
 
@@ -100,32 +110,41 @@ def lines(rows: Sequence[Any]) -> list[Line]:
 def draw(rows: Sequence[Any]) -> "Figure":
     """A line of dots for each rule and setting, a colour for each structure; the gradient to the scores."""
     from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
 
     shown = [line for line in lines(rows) if line["target"] == "scores"]
     names = list(dict.fromkeys((line["rule"], line["settings"]) for line in shown))
     structures = list(dict.fromkeys(line["structure"] for line in shown))
-    figure = Figure(figsize=(4 * len(PANELS) + 3, 1.5 + 0.24 * len(names)), layout="constrained")
+    figure = Figure(figsize=(2.3 * len(PANELS) + 3, 1.2 + 0.27 * len(names)), layout="constrained")
     axes = figure.subplots(1, len(PANELS), sharey=True, squeeze=False)[0]
-    marks = ("o", "s", "D", "^", "v", "P", "X")
-    colors = ("#2878b5", "#d1662b", "#3a923a", "#8c6bb1", "#b5a028", "#777777", "#c44e87")
-    for axis, (name, label, logarithmic) in zip(axes, PANELS, strict=True):
+    for axis, (name, label) in zip(axes, PANELS.items(), strict=True):
         axis.spines[["top", "right"]].set_visible(False)
         axis.grid(axis="y", linewidth=0.3)
-        for structure, mark, color in zip(structures, marks, colors, strict=False):
-            mine = [line for line in shown if line["structure"] == structure]
-            height = [names.index((line["rule"], line["settings"])) for line in mine]
-            # Below its own error a bias is not known, and on a logarithmic axis nothing is at zero.
-            least = [line["bias_error"] if name == "bias" else 1e-3 for line in mine]
-            values = [
-                max(line[name], low) if logarithmic else line[name] for line, low in zip(mine, least, strict=True)
-            ]
-            axis.plot(values, height, mark, color=color, label=structure, markersize=5, alpha=0.8)
-        if logarithmic:
-            axis.set_xscale("log")
-        axis.set_title(label, fontsize=9)
+        axis.tick_params(axis="x", labelsize=7)
+        axis.set_title(label, fontsize=8)
+        for line in shown:
+            if name == "deviation" and line[name] == 0:
+                continue
+            least = max(line["bias_error"], LEAST) if name == "bias" else -1.0  # a logarithmic axis has no zero
+            mark, color = MARKS[structures.index(line["structure"])]
+            beside = 0.6 * (structures.index(line["structure"]) + 0.5) / len(structures) - 0.3
+            axis.plot(
+                max(line[name], least),
+                names.index((line["rule"], line["settings"])) + beside,
+                mark,
+                color=color,
+                markerfacecolor=color if line[name] > least else "white",
+                markersize=4,
+            )
+    axes[0].set_xscale("log")
+    axes[1].set_xlim(left=0)
     axes[0].set_yticks(range(len(names)), [f"{rule}  {settings}".rstrip(" -") for rule, settings in names], fontsize=7)
-    axes[0].invert_yaxis()
-    axes[-1].legend(fontsize=8, frameon=False)
+    axes[0].set_ylim(len(names) - 0.5, -0.5)
+    handles = [
+        Line2D([], [], linestyle="", marker=mark, color=color)
+        for _, (mark, color) in zip(structures, MARKS, strict=False)
+    ]
+    figure.legend(handles, structures, loc="outside upper center", ncols=len(MARKS), fontsize=8, frameon=False)
     return figure
 
 
