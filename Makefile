@@ -39,10 +39,10 @@ demo: .venv/core  ## train something small and real, and show a table
 	$(BIN)/directloss sort --recipe best --sizes 10,40,100 --methods direct0,dsl --repetitions 8 --jobs 2 --store demo.sqlite --output demo
 
 test: .venv/dev  ## the test suite, doctests included
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 quick: .venv/dev  ## the daily loop: what proves most in under a minute
-	$(BIN)/python -m pytest -n 2 -m "not slow"
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
 
 torture: .venv/dev  ## kills, full disks, damaged files and lost workers, the long version
 	DIRECTLOSS_TORTURE=1 $(BIN)/python -m pytest tests/test_torture.py -s

@@ -218,18 +218,20 @@ def test_the_classifier_of_softmax_knn_learns_with_the_net(images, tmp_path):
     assert training.run_epoch()["loss"] < first["loss"]
 
 
-def torchrun(*arguments, **options):
+@pytest.fixture(scope="module")
+def together(tmp_path_factory):
+    """What two processes of torchrun made: their folder, and what they printed."""
+    folder = tmp_path_factory.mktemp("together")
     launch = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "0"]
-    launch += ["--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0", *map(str, arguments)]
-    done = subprocess.run(launch, capture_output=True, text=True, timeout=300, **options)
+    launch += ["--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0", two_processes.__file__]
+    done = subprocess.run(launch, capture_output=True, text=True, timeout=600, cwd=folder)
     assert done.returncode == 0, done.stderr
-    return done.stdout
+    return folder, done.stdout
 
 
-@pytest.mark.parametrize("method", ["dsl", "neuralsort", "softmax-knn"])
-def test_two_processes_train_together(method, images, tmp_path):
-    torchrun(two_processes.__file__, method, tmp_path)
-    first, second = (torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in (0, 1))
+@pytest.mark.parametrize("method", two_processes.METHODS)
+def test_two_processes_train_together(method, images, together):
+    first, second = (torch.load(together[0] / f"rank-{rank}.pt", weights_only=True)[method] for rank in (0, 1))
     for name, value in first["trained"].items():
         if "running" not in name:  # statistics of the rank's own batches
             assert torch.equal(value, second["trained"][name]), name
@@ -244,11 +246,11 @@ def test_two_processes_train_together(method, images, tmp_path):
         assert not torch.equal(value, before[name]) or (method == "neuralsort" and name.startswith("scale.")), name
 
 
-def test_the_command_runs_in_two_processes(tmp_path):
-    arguments = "-m directloss knn --data digits --k 3 --epochs 1 --width 4 --threads 1 --json"
-    (row,) = json.loads(torchrun(*arguments.split(), cwd=tmp_path))
+def test_the_command_runs_in_two_processes(together):
+    folder, printed = together
+    (row,) = json.loads(printed)
     assert row["accuracy"] > 60
-    (saved,) = Store(tmp_path / "directloss.sqlite").rows("neighbors")
+    (saved,) = Store(folder / "directloss.sqlite").rows("neighbors")
     assert saved["processes"] == 2
 
 

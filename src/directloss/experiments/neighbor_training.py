@@ -28,7 +28,7 @@ from directloss.experiments.ranks import Ranks
 from directloss.lab import checkpoints
 from directloss.lab.experiment import Context
 from directloss.lab.provenance import code_version
-from directloss.losses.epsilon import AdaptiveEpsilon
+from directloss.losses.growth import GrowingEpsilon
 from directloss.neighbors.loss import NeighborLoss
 from directloss.noise import Gumbel
 
@@ -55,7 +55,7 @@ class Training:
         self.scale_optimizer = OPTIMIZERS[config.scale_optimizer](
             self.companion.parameters(), lr=config.scale_learning_rate
         )
-        self.epsilon = AdaptiveEpsilon(config.epsilon, limit=config.limit)
+        self.epsilon = GrowingEpsilon(config.epsilon, limit=config.limit)
         self.criterion = NeighborLoss(
             config.k,
             epsilon=self.epsilon,
