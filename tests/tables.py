@@ -244,10 +244,19 @@ class LayerRow:
     name: str
     call: Callable[..., Any]
     structure: dl.Structure | None  # None: it takes values, no structure
-    wrong: dl.Structure | None  # one that it does not fit
+    wrong: dl.Structure | None  # one that it does not fit; None: it takes all
     entries: tuple[int, ...]
     options: dict[str, Any]
     changes: dict[str, Any]
+    exact: bool = True  # its gradient is the derivative of its value, not an estimate or a replacement
+
+
+class SharedNoise(dl.Normal):
+    """The same draws for every instance, wherever it stands in a batch or under vmap, over entries of one axis."""
+
+    def sample(self, shape, *, generator=None, dtype=None, device=None):
+        draws = 2 * torch.sin(12.9898 * torch.arange(shape[0] * shape[-1]))
+        return draws.reshape(shape[0], *[1] * (len(shape) - 2), shape[-1]).expand(shape).to(dtype)
 
 
 def of_known(row: Row) -> bool:
@@ -333,6 +342,32 @@ LAYERS = [
         for row in STRUCTURES
         if row.structure.summable
     ],
+    LayerRow(
+        "perturbed",
+        dl.perturbed,
+        dl.Subset(2),
+        None,
+        (5,),
+        {"noise": SharedNoise(), "samples": 6},
+        {"scale": 0.5, "noise": dl.Gumbel(), "samples": 4, "baseline": False, "antithetic": True},
+        exact=False,
+    ),
+    LayerRow("blackbox", dl.blackbox, dl.Subset(2), None, (5,), {}, {"step": 5.0}, exact=False),
+    LayerRow(
+        "imle",
+        dl.imle,
+        dl.Subset(2),
+        None,
+        (5,),
+        {"noise": SharedNoise(), "samples": 3},
+        {"step": 5.0, "sides": "both", "scale": 0.5, "noise": dl.Gumbel(), "samples": 4},
+        exact=False,
+    ),
+    LayerRow("identity", dl.identity, dl.Subset(2), None, (5,), {}, {"projection": "mean"}, exact=False),
+    LayerRow("sparsemap-choice", dl.sparsemap, dl.Choice(), None, (5,), {}, {}),
+    LayerRow("sparsemap-subset", dl.sparsemap, dl.Subset(2), None, (5,), {}, {}),
+    LayerRow("sparsemap-matching", dl.sparsemap, dl.Matching(), None, (3, 3), {}, {}),
+    LayerRow("sparsemap-tree", dl.sparsemap, dl.SpanningTree(), None, (6,), {}, {}),
 ]
 
 every_loss = pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: loss.name)
@@ -345,3 +380,6 @@ def _pairs(fit: bool) -> pytest.MarkDecorator:
 
 every_loss_and_structure, every_misfit = _pairs(True), _pairs(False)
 every_layer = pytest.mark.parametrize("layer", LAYERS, ids=lambda layer: layer.name)
+every_estimate = pytest.mark.parametrize(
+    "layer", [layer for layer in LAYERS if not layer.exact], ids=lambda layer: layer.name
+)

@@ -219,13 +219,13 @@ def test_no_gradient_reaches_the_cost(row):
     assert cost.grad is None
 
 
-@pytest.mark.parametrize("optimiser", [torch.optim.SGD, torch.optim.Adam, torch.optim.RMSprop])
 @every_structure
+@pytest.mark.parametrize("optimiser", [torch.optim.SGD, torch.optim.Adam])
 def test_any_optimiser_learns_the_target(row, optimiser, generator):
     target = row.structure.solve(row.scores(seed=1))
     scores = torch.zeros(row.entries, dtype=torch.float64, requires_grad=True)
     steps = optimiser([scores], lr=0.1)
-    for _ in range(100):
+    for _ in range(50):
         loss = direct_loss(
             scores,
             dl.costs.hamming(target),

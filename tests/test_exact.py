@@ -27,7 +27,7 @@ NOISES = {
 }
 every_noise = pytest.mark.parametrize("name", NOISES)
 SMALL = 256  # points a set: quick, and with errors large enough for what they state to be checked
-RUNS = 24
+RUNS = 16
 
 
 def problem(row: Row) -> tuple[Tensor, Tensor]:
@@ -135,7 +135,7 @@ def test_one_of_two_has_the_distribution_of_the_noises_difference(noise, distrib
 def test_gradients_are_those_of_the_score_function(row):
     mu, cost = problem(row)
     draws = ScoreFunction.draw(row, mu, SIGMA, cost, draws=100_000, seed=2)
-    exact = computed(row.name)
+    exact = computed(row.name, points=1 << 11)
     assert_agrees(draws.gradient(), gradient(exact))
     assert_agrees(Estimate.of(draws.y @ draws.cost), estimate(exact.loss))
     assert (exact.to_scores.value.abs() > 10 * draws.gradient().error[:-1].reshape(row.entries)).any()
@@ -153,7 +153,7 @@ def test_gradients_are_those_of_the_score_function_under_every_noise(row, name):
     loss = (loss - loss.mean())[:, None]
     to_sigma = (gamma * slope(gamma) - 1).sum(1, keepdim=True)
     draws = Estimate.of(loss * torch.cat([slope(gamma), to_sigma], 1) / SIGMA)
-    exact = computed(row.name, noise, 1 << 12)
+    exact = computed(row.name, noise, 1 << 11)
     assert_agrees(draws, gradient(exact))
     frequencies = torch.nn.functional.one_hot(chosen, len(every)).double()
     assert_agrees(Estimate.of(frequencies), estimate(exact.probabilities))
@@ -206,7 +206,7 @@ def test_a_linear_function_has_the_values_of_its_coefficients(row):
 
 @every_structure
 def test_probabilities_sum_to_1_and_give_the_loss(row):
-    exact, cost = computed(row.name), problem(row)[1]
+    exact, cost = computed(row.name, points=1 << 11), problem(row)[1]
     assert len(exact.probabilities.value) == len(row.every)
     assert exact.probabilities.value.min() >= 0
     assert exact.probabilities.value.sum().item() == pytest.approx(1, abs=1e-12)
@@ -422,7 +422,7 @@ def gibbs(row: Row, scores: Tensor, sigma: float) -> Tensor:
 def test_figure_1_low_dimensional_noise_is_not_gibbs(instance, sigma):
     structure, scores, cost = distribution.draw_instance(instance.structure, instance.size, instance.k, instance.seed)
     row = Row(instance.structure, structure, scores.shape)
-    exact = dl.exact(scores, cost, structure, sigma, generator=seeded())
+    exact = dl.exact(scores, cost, structure, sigma, points=1 << 13, generator=seeded())
     away, error = total_variation(exact, gibbs(row, scores, sigma))
     assert away > 10 * error
     assert away > 0.01

@@ -15,6 +15,7 @@ LAYERS = [
     {
         "errors",
         "files",
+        "shown",
         "transforms",
         "threads",
         "compiling",

@@ -2,6 +2,7 @@
 
 import json
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -11,9 +12,12 @@ import torch
 
 import directloss as dl
 from directloss.cli import main
-from directloss.experiments import all_declared
+from directloss.experiments import all_declared, declared
+from directloss.lab.run import main as run_program
+from directloss.lab.run import run as run_experiment
 from directloss.lab.store import Store
-from directloss.lab.table import Column, Table, deviation, mean, to_csv
+from directloss.lab.table import Column, Table, deviation, mean
+from directloss.shown import to_csv
 
 EXAMPLE = Path(__file__).parent.parent / "examples" / "my_experiment.py"
 MINE = """
@@ -38,6 +42,7 @@ structure = dl.Subset(2)
 def of_size(size):
     return dl.Subset(size - 1)
 """
+pytestmark = pytest.mark.usefixtures("fewer_points")
 SMALL = ["sort", "--recipe=best", "--sizes=4", "--repetitions=3", "--epochs=20", "--json"]
 
 
@@ -123,21 +128,27 @@ def test_the_command_of_a_cell_asks_for_that_cell(experiment):
         assert experiment.changes(cell) == {}
 
 
-def run(*arguments):
-    done = subprocess.run([sys.executable, EXAMPLE, *arguments], capture_output=True, text=True, timeout=300)
-    return done.returncode, done.stdout, done.stderr
+def test_an_experiment_of_ones_own_gets_everything(folder, capfd):
+    options = ["--epsilons=-4,4", "--steps=20", "--repetitions=2", "--jobs=2", "--json"]
+    done = subprocess.run([sys.executable, EXAMPLE, *options], capture_output=True, text=True, timeout=300)
+    assert (done.returncode, done.stderr) == (0, "")
+    first = json.loads(done.stdout)
 
+    def run(*arguments):
+        """The same in this process, because starting one takes seconds."""
+        code = 0
+        try:
+            run_program(runpy.run_path(str(EXAMPLE))["EXPERIMENT"], arguments)
+        except SystemExit as stopped:
+            code = stopped.code
+        return code, *capfd.readouterr()
 
-def test_an_experiment_of_ones_own_gets_everything(folder):
-    code, out, error = run("--epsilons=-4,4", "--steps=20", "--repetitions=2", "--jobs=2", "--json")
-    assert (code, error) == (0, "")
-    first = json.loads(out)
     assert [(line["epsilon"], line["repetitions"]) for line in first] == [(-4.0, 2), (4.0, 2)]
     (folder / "study.toml").write_text(
         '["my_experiment.py"]\nepsilons = [-4, 4]\nsteps = 20\nrepetitions = 2\njson = true\n'
     )
     assert json.loads(run("--config=study.toml")[1]) == first
-    code, out, error = run("--epsilons=-4,4", "--steps=20", "--repetitions=3", "--output=out", "--report=page.html")
+    code, _, error = run("--epsilons=-4,4", "--steps=20", "--repetitions=3", "--output=out", "--report=page.html")
     assert (code, error) == (0, "")
     assert "Top-2 choices learned rightly" in (folder / "page.html").read_text()
     assert sorted(path.name for path in (folder / "out").iterdir()) == ["rows.csv", "table.md"]
@@ -211,6 +222,37 @@ def test_an_audit_reads_as_a_table_and_is_saved_and_drawn(folder):
     assert (folder / "audit.csv").read_text() == text
     assert text.count("\n") == 1 + len(found.rows)
     assert len(found.plot().axes) == 8
+
+
+SHOWN = {
+    "sort": ({"recipe": "best", "sizes": "3,4", "methods": "direct0,dsl", "repetitions": 2, "epochs": 3}, 4, 5),
+    "dynamics": ({"recipe": "best", "sizes": "3", "repetitions": 2, "epochs": 3}, 2, 3),
+    "audit": ({"structure": "choice", "repetitions": 50, "epsilons": "-1,1"}, 6, 8),
+    "distribution": ({"structures": "choice"}, 16, 2),
+}
+
+
+@pytest.mark.parametrize("command", SHOWN)
+def test_the_result_of_an_experiment_reads_as_a_table_and_is_saved_and_drawn(command, folder):
+    options, count, panels = SHOWN[command]
+    found = run_experiment(declared(command), **options, store=folder / "results.sqlite")
+    heading, header, *body = repr(found).splitlines()
+    assert declared(command).title in heading
+    assert len(body) == len(found.table.lines) == count
+    assert {len(line) for line in body} == {len(header)}
+    assert found.to_csv(folder / "rows.csv") == (folder / "rows.csv").read_text()
+    assert found.to_csv().count("\n") == 1 + len(found.rows)
+    assert len(found.plot().axes) == panels
+
+
+def test_a_plot_without_a_declared_figure_shows_the_table():
+    figure = run_experiment(
+        declared("sort"), recipe="best", sizes="3,4", methods="direct0,dsl", repetitions=2, epochs=3
+    ).plot()
+    titles = [axis.get_title() for axis in figure.axes]
+    assert titles == ["perfect %", "misplaced %", "tau", "epochs", "ms/epoch"]
+    assert [line.get_label() for line in figure.axes[0].lines] == ["direct0", "dsl"]
+    assert [list(line.get_xdata()) for line in figure.axes[0].lines] == [[3, 4], [3, 4]]
 
 
 # What is installed

@@ -39,7 +39,7 @@ MADE_ON = r"Page made on \d{4}-\d\d-\d\d"
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory) -> Path:
+def store(tmp_path_factory, fewer_points) -> Path:
     path = tmp_path_factory.mktemp("store") / "store.sqlite"
     stores.fill(path)
     return path

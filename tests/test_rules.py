@@ -10,6 +10,7 @@ from tables import (
     STRUCTURES,
     LayerRow,
     LossRow,
+    every_estimate,
     every_layer,
     every_loss,
     every_loss_and_structure,
@@ -181,6 +182,28 @@ def relax(layer: LayerRow, scores, **options):
     return layer.call(*arguments, **{**layer.options, **options})
 
 
+def weighted(y, weight):
+    """A linear loss of any layer's value: some weight for each of its entries."""
+    return (y.flatten() * weight[torch.arange(y.numel()) % len(weight)]).sum()
+
+
+def relaxed_gradient(layer: LayerRow, scores, **options):
+    """The gradient of the same linear loss of every instance of a batch."""
+    leaf, weight = scores.clone().requires_grad_(), draw(layer, seed=3).flatten()
+    sum(weighted(y, weight) for y in relax(layer, leaf, **options)).backward()
+    return leaf.grad
+
+
+@every_estimate
+def test_a_second_derivative_through_a_decision_raises(layer):
+    scores = draw(layer, 3).requires_grad_()
+    (gradient,) = torch.autograd.grad((relax(layer, scores) ** 2).sum(), scores, create_graph=True)
+    with pytest.raises(RuntimeError, match="second derivative"):
+        gradient.sum().backward()
+    with pytest.raises(RuntimeError, match="second derivative"):
+        torch.func.grad(lambda one: torch.func.grad(lambda s: (relax(layer, s) ** 2).sum())(one).sum())(draw(layer))
+
+
 @every_layer
 def test_a_layer_takes_any_batch_axes(layer):
     scores = draw(layer, 2, 3)
@@ -192,6 +215,9 @@ def test_a_layer_takes_any_batch_axes(layer):
 
 @every_layer
 def test_a_layer_is_differentiable(layer):
+    if not layer.exact:  # a gradient that is not the derivative of the value: tests of its own say what it is
+        assert relaxed_gradient(layer, draw(layer, 20)).any()
+        return
     assert torch.autograd.gradcheck(lambda scores: relax(layer, scores), draw(layer, 2).requires_grad_())
 
 
@@ -216,16 +242,24 @@ def test_a_layer_keeps_the_dtype_of_its_scores(layer, dtype):
 
 @every_layer
 def test_every_option_of_a_layer_changes_something(layer):
-    plain = relax(layer, draw(layer, 5))
+    def both(**options):
+        scores = draw(layer, 5)
+        return [relax(layer, scores, **options), relaxed_gradient(layer, scores, **options)]
+
+    plain = both()
     for option, value in layer.changes.items():
-        changed = relax(layer, draw(layer, 5), **{option: value})
-        assert plain.shape != changed.shape or not torch.equal(plain, changed), option
+        changed = both(**{option: value})
+        same = [one.shape == other.shape and torch.equal(one, other) for one, other in zip(plain, changed, strict=True)]
+        assert not all(same), option
 
 
 @every_layer
 def test_vmap_of_a_layer_is_the_batched_call(layer):
     scores = draw(layer, 4)
     torch.testing.assert_close(vmap(lambda one: relax(layer, one))(scores), relax(layer, scores))
+    weight = draw(layer, seed=3).flatten()
+    gradient = vmap(torch.func.grad(lambda one: weighted(relax(layer, one), weight)))(scores)
+    torch.testing.assert_close(gradient, relaxed_gradient(layer, scores))
 
 
 @every_layer
@@ -246,6 +280,10 @@ def test_a_layer_refuses_bad_input(layer):
 @every_layer
 def test_a_layer_names_the_structures_that_fit(layer):
     if layer.structure is None:
+        return
+    if layer.wrong is None:
+        with pytest.raises(TypeError, match="expected a structure"):
+            layer.call(draw(layer, 3), "choice")
         return
     kind = type(layer.structure).__name__
     with pytest.raises(TypeError, match=f"does not relax .* it takes .*{kind}"):

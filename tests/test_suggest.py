@@ -78,7 +78,7 @@ def test_one_side_asks_only_where_there_is_something_to_gain():
 
 @every_structure
 @both_rules
-@pytest.mark.parametrize("share", [0.2, 0.5, 0.8])
+@pytest.mark.parametrize("share", [0.3, 0.8])
 def test_the_share_is_reached_there_and_not_before(row, sides, share):
     scores, cost = problem(row)
     epsilon = dl.suggest_epsilon(scores, cost, row.structure, sides=sides, share=share)

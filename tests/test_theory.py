@@ -15,7 +15,7 @@ from torch import Tensor
 import directloss as dl
 
 SIGMA = 0.8
-GROUPS, SAMPLES = 500, 400  # the estimator's standard error comes from groups of samples
+GROUPS, SAMPLES = 400, 200  # the estimator's standard error comes from groups of samples
 closed_form = named("choice", "subset")
 epsilons = pytest.mark.parametrize("epsilon", [0.2, -0.2])
 both_sides = pytest.mark.parametrize("sides", ["one", "both"])
@@ -43,7 +43,7 @@ def estimated_gradient(row: Row, epsilon: float, sides: str, groups: int = GROUP
 def score_function(name: str) -> ScoreFunction:
     row = next(row for row in STRUCTURES if row.name == name)
     mu, cost = problem(row)
-    return ScoreFunction.draw(row, mu, SIGMA, cost, draws=400_000, seed=2)
+    return ScoreFunction.draw(row, mu, SIGMA, cost, draws=200_000, seed=2)
 
 
 @closed_form

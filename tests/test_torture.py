@@ -4,19 +4,15 @@ A short version; ``make torture`` runs the long one (DIRECTLOSS_TORTURE=1).
 """
 
 import json
-import os
 import random
-import resource
-import signal
 import sqlite3
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
+from processes import LONG, start
 
-LONG = bool(os.environ.get("DIRECTLOSS_TORTURE"))
 SORT = [*["sort", "--recipe", "best", "--sizes", "3,4,5,6", "--methods", "direct1,dsl", "--repetitions", "6"]]
 SORT += [*["--epochs", "40", "--threads", "1", "--json"]]
 KNN = [*["knn", "--data", "digits", "--k", "3", "--methods", "dsl", "--width", "4", "--epochs", "6"]]
@@ -29,11 +25,6 @@ pytestmark = pytest.mark.slow
 def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     return tmp_path
-
-
-def start(*arguments, **options):
-    command = [sys.executable, "-m", "directloss", *map(str, arguments)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
 
 
 def run(*arguments, code=0, **options):
@@ -80,7 +71,7 @@ def test_a_killed_run_goes_on_to_the_same_rows(command, options, whole, request)
     """Killed at a random moment: after so many rows or checkpoints, and some milliseconds more."""
     chance = random.Random(request.node.name)
     options = [*options, "--store", "killed.sqlite"]
-    process = start(*command, *options, start_new_session=True)
+    process = start(*command, *options)
     progress = chance.randrange(1, 5)
 
     def reached():
@@ -99,7 +90,7 @@ def test_a_killed_run_goes_on_to_the_same_rows(command, options, whole, request)
         time.sleep(0.002)
     time.sleep(chance.random() * (0.0 if chance.random() < 0.5 else 0.2))
     if process.poll() is None:
-        os.killpg(process.pid, signal.SIGKILL)
+        process.kill()
     process.wait()
     before = rows("killed.sqlite") if Path("killed.sqlite").exists() and reached() and command is not KNN else {}
     run(*command, *options)
@@ -117,11 +108,7 @@ def test_a_full_disk_is_one_line_and_loses_nothing():
     before = rows("full.sqlite")
     size = Path("full.sqlite").stat().st_size
 
-    def limit():
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
-
-    error = run(*SORT, "--seed", 1, "--store", "full.sqlite", code=2, preexec_fn=limit)
+    error = run(*SORT, "--seed", 1, "--store", "full.sqlite", code=2, limit=size)
     assert error.count("\n") == 1
     assert "check its disk, or give another --store path" in error
     assert rows("full.sqlite").items() >= before.items()
@@ -130,11 +117,7 @@ def test_a_full_disk_is_one_line_and_loses_nothing():
 
 
 def test_a_disk_that_is_full_for_a_checkpoint_is_one_line():
-    def limit():
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (40_000, 40_000))
-
-    error = run(*KNN, code=2, preexec_fn=limit)
+    error = run(*KNN, code=2, limit=40_000)
     assert error.count("\n") == 1
     assert "give another path" in error
     assert not list(Path("checkpoints").iterdir())
@@ -164,7 +147,8 @@ def test_two_writers_and_a_reader_share_a_store(whole):
             out, error = process.communicate(timeout=120)
             assert process.returncode == 0 or "no results" in error, error
             seen.append(len(json.loads(out)) if process.returncode == 0 else 0)
-    assert [writer.returncode for writer in writers] == [0, 0], [writer.stderr.read() for writer in writers]
+        time.sleep(0.1)
+    assert [writer.returncode for writer in writers] == [0, 0], [writer.communicate() for writer in writers]
     assert seen == sorted(seen)
     assert rows("shared.sqlite") == whole["sort"]
 
@@ -238,21 +222,22 @@ def test_a_damaged_checkpoint_is_refused_in_one_line(damage, number, checkpoint)
 # A cluster
 
 
-@pytest.fixture
-def cluster():
-    """A dask scheduler and two workers, as processes of their own."""
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    address = Path("scheduler.json")
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    """A dask scheduler and two workers, as processes of their own. One test kills a worker, the next the scheduler."""
+    folder = tmp_path_factory.mktemp("cluster")
+    address = folder / "scheduler.json"
     options = ["--scheduler-file", str(address), "--no-dashboard"]
-    scheduler = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--port", "0", "--host", "127.0.0.1", *options]
-    worker = [sys.executable, "-m", "distributed.cli.dask_worker", *options, "--nthreads", "1", "--no-nanny"]
-    processes = [subprocess.Popen(scheduler, **quiet)]
+    listening = ["--port", "0", "--host", "127.0.0.1"]
+    processes = [start(*listening, *options, module="distributed.cli.dask_scheduler", cwd=folder)]
     while not address.exists():
         time.sleep(0.05)
-    processes += [subprocess.Popen(worker, **quiet) for _ in range(2)]
+    worker = ["--nthreads", "1", "--no-nanny", *options]
+    processes += [start(*worker, module="distributed.cli.dask_worker", cwd=folder) for _ in range(2)]
     yield processes, json.loads(address.read_text())["address"]
     for process in processes:
-        process.kill()
+        if process.poll() is None:
+            process.kill()
         process.wait()
 
 

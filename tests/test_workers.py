@@ -69,7 +69,7 @@ def test_what_given_makes_shares_the_processes_and_copies_start_their_own():
 
 def test_given_data_reach_the_workers():
     allowed = torch.tensor([[True, False, True], [False, True, True]])
-    structure = dl.custom(largest_allowed, batched=False, workers=2).given(allowed)
+    structure = dl.custom(largest_allowed, batched=False, workers=1).given(allowed)
     scores = drawn(2, 3)
     assert torch.equal(structure.solve(scores), dl.Choice(mask=allowed).solve(scores))
 
@@ -83,7 +83,7 @@ def test_given_data_reach_the_workers():
     ids=["crash", "exception"],
 )
 def test_a_failure_names_its_instance_and_the_next_call_works(function, message):
-    structure = dl.custom(function, batched=False, workers=2)
+    structure = dl.custom(function, batched=False, workers=1)
     scores = drawn(8, 3)
     scores[5, 0] = 7
     with pytest.raises(RuntimeError, match=message):

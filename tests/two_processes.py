@@ -1,6 +1,5 @@
-"""Started by torchrun, or called in one process: training as ranks, and one step of a net and its scale."""
+"""Started by torchrun, or called in one process: training as ranks, one step of a net and its scale, and a command."""
 
-import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -9,10 +8,13 @@ import torch
 from torch import Tensor
 
 import directloss as dl
+from directloss.cli import main
 from directloss.experiments.images import Images
+from directloss.experiments.neighbor_recipes import Config, best
 from directloss.experiments.neighbor_training import Training, train_cell
-from directloss.experiments.neighbors import Config, best
 from directloss.experiments.ranks import Ranks
+
+METHODS = ("dsl", "neuralsort", "softmax-knn")
 
 
 @dataclass(frozen=True)
@@ -35,17 +37,21 @@ def step(method: str, images: Images, ranks: Ranks) -> dict[str, Tensor]:
     training = Training(tiny(method, augment="none", norm="group"), images, ranks)
     training.criterion.direct.noise = Ramp()
     training.optimizer = torch.optim.SGD(training.net.parameters(), lr=1.0)
-    training.scale_optimizer = torch.optim.SGD(training.scale_net.parameters(), lr=1.0)
+    if method == "softmax-knn":
+        training.optimizer.add_param_group({"params": list(training.companion.parameters())})
+    training.scale_optimizer = torch.optim.SGD(training.companion.parameters(), lr=1.0)
     training.step(torch.arange(200), torch.arange(0))
-    return {**training.net.state_dict(prefix="net."), **training.scale_net.state_dict(prefix="scale.")}
+    return {**training.net.state_dict(prefix="net."), **training.companion.state_dict(prefix="scale.")}
 
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    method, folder = sys.argv[1], Path(sys.argv[2])
     ranks, images = Ranks.join(), Images(dl.data.load("digits"), 200)
-    result = train_cell(tiny(method), images, folder / "checkpoint.pt", ranks)
-    training = Training(tiny(method), images, ranks)
-    training.run_epoch()
-    found = {"step": step(method, images, ranks), "trained": training.net.state_dict(), "result": result}
-    torch.save(found, folder / f"{ranks.index}.pt")
+    found = {}
+    for method in METHODS:
+        result = train_cell(tiny(method), images, Path(f"{method}.pt"), ranks)
+        training = Training(tiny(method), images, ranks)
+        training.run_epoch()
+        found[method] = {"step": step(method, images, ranks), "trained": training.net.state_dict(), "result": result}
+    torch.save(found, f"rank-{ranks.index}.pt")
+    main(["knn", "--data", "digits", "--k", "3", "--epochs", "1", "--width", "4", "--threads", "1", "--json"])

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from directloss import costs
 from directloss.experiments.methods import call_own
-from directloss.experiments.sorting import Config
+from directloss.experiments.sorting import METHODS, Config
 from directloss.lab.experiment import Context
 from directloss.layers.sinkhorn import sinkhorn
 from directloss.losses.direct import evaluate_direct
@@ -64,10 +64,17 @@ class Stack:
     def _prepare(self) -> None:
         """What follows from the training sequences: where each number belongs, and what misplacing it costs."""
         x = self.train
-        self.ranks = _ranks(x)
+        self.ranks = x.argsort(-1, descending=True).argsort(-1)
         self.target = torch.nn.functional.one_hot(self.ranks, x.shape[-1]).to(x.dtype)
         self.squared = costs.squared_error(x, x.sort(-1, descending=True).values)
-        self.cost = _cost(self.config.cost, x)
+        self.cost = {
+            "hamming": lambda: costs.hamming(self.target),
+            "squared-error": lambda: self.squared,
+            "weighted-row": lambda: costs.weighted_hamming(x, self.target, by="row"),
+            "weighted-column": lambda: costs.weighted_hamming(x, self.target, by="column"),
+            "rank-distance": lambda: costs.rank_distance(x, descending=True) / x.shape[-1],
+            "rank-distance-squared": lambda: costs.rank_distance(x, descending=True, power=2.0) / x.shape[-1],
+        }[self.config.cost]()
 
     def keep(self, staying: Tensor) -> None:
         """Drop the repetitions that are done."""
@@ -95,8 +102,8 @@ class Stack:
                 group["lr"] = config.learning_rate * (1 - epoch / config.max_epochs)
         self.optimizer.zero_grad()
         self.scale_optimizer.zero_grad()
-        kinds = {"gumbel-sinkhorn": self._sinkhorn_step, "direct0": self._direct_step, "direct1": self._direct_step}
-        step = (kinds | {"dsl": self._direct_step}).get(config.method, self._own_step)()
+        known = dict.fromkeys(METHODS, self._direct_step) | {"gumbel-sinkhorn": self._sinkhorn_step}
+        step = known.get(config.method, self._own_step)()
         self.optimizer.step()
         if config.method == "dsl":
             self.scale_optimizer.step()
@@ -105,12 +112,10 @@ class Stack:
     def _direct_step(self) -> "Step":
         config = self.config
         scores = self.net(self.train)
-        scale: float | Tensor = {"direct0": 0.0, "direct1": 1.0}.get(config.method, 0.0)
-        noise: Noise | Tensor = Gumbel()
-        if config.method != "direct0":
-            noise = self._noise(Gumbel(config.noise_variance))
-        if config.method == "dsl":
-            scale = self.scale_net(self.train)
+        scale: float | Tensor = (
+            self.scale_net(self.train) if config.method == "dsl" else float(config.method == "direct1")
+        )
+        noise = Gumbel() if config.method == "direct0" else self._noise(Gumbel(config.noise_variance))
         # Each repetition has its own epsilon: fold its size into the cost, and its sign into the step.
         output = evaluate_direct(
             scores,
@@ -269,21 +274,4 @@ def _shrink(module: torch.nn.Module, optimizer: torch.optim.Optimizer, index: Te
 def _generator(config: Config, repetition: int) -> torch.Generator:
     """A repetition's own randomness; the same for every method and recipe, so that they meet the same data."""
     seed = np.random.SeedSequence([config.seed, config.size, repetition]).generate_state(1, np.uint64)[0]
-    return torch.Generator().manual_seed(int(seed >> 1))
-
-
-def _ranks(x: Tensor) -> Tensor:
-    """The position of each number in descending order."""
-    return x.argsort(-1, descending=True).argsort(-1)
-
-
-def _cost(name: str, x: Tensor) -> Tensor:
-    ranks = _ranks(x)
-    target = torch.nn.functional.one_hot(ranks, x.shape[-1]).to(x.dtype)
-    if name == "hamming":
-        return costs.hamming(target)
-    if name == "squared-error":
-        return costs.squared_error(x, x.sort(-1, descending=True).values)
-    if name.startswith("weighted-"):
-        return costs.weighted_hamming(x, target, by="row" if name == "weighted-row" else "column")
-    return costs.rank_distance(x, descending=True, power=2.0 if name.endswith("squared") else 1.0) / x.shape[-1]
+    return torch.Generator().manual_seed(int(seed) >> 1)

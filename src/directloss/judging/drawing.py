@@ -16,9 +16,20 @@ PANELS = (
     ("cosine", "cosine of a call with the exact gradient"),
     ("zero", "share of zero gradients"),
 )
+NUMBERS = ("bias", "bias_error", "deviation", "cosine", "signal", "zero", "seconds")
 KEYS = ("target", "rule", "scale")
 RULES = ("one, ε < 0", "one, ε > 0", "both", "-")
 COLORS = ("#2878b5", "#d1662b", "#3a923a", "#8c6bb1")  # legible on white and on black, and to the colour-blind
+
+
+def setting_along(rows: Sequence[dict[str, Any]]) -> str:
+    """What the x axis shows: epsilon, or else the first other setting that is a number and takes several values."""
+    known = {*KEYS, *NUMBERS, "epsilon", "sides", "samples"}
+    for name in ("epsilon", *dict.fromkeys(name for row in rows for name in row if name not in known)):
+        values = {row.get(name) for row in rows}
+        if all(isinstance(value, int | float) and value != 0 for value in values) and len(values) > 1:
+            return name
+    return "epsilon"
 
 
 def draw(rows: Sequence[dict[str, Any]]) -> "Figure":
@@ -27,6 +38,7 @@ def draw(rows: Sequence[dict[str, Any]]) -> "Figure":
     from matplotlib.figure import Figure
     from matplotlib.ticker import FormatStrFormatter, LogLocator, NullFormatter
 
+    along = setting_along(rows)
     targets = list(dict.fromkeys(row["target"] for row in rows))
     figure = Figure(figsize=(4 * len(PANELS), 3.4 * len(targets)), layout="constrained")
     axes = figure.subplots(len(targets), len(PANELS), squeeze=False)
@@ -40,9 +52,7 @@ def draw(rows: Sequence[dict[str, Any]]) -> "Figure":
                     wanted = (target, rule, scale, samples)
                     mine = [row for row in rows if (*map(row.get, KEYS), row.get("samples", 1)) == wanted]
                     zero = math.nan if name == "bias" else 0.0
-                    points = sorted(
-                        (abs(row.get("epsilon", 1.0)), row[name] or zero, row["bias_error"]) for row in mine
-                    )
+                    points = sorted((abs(row.get(along, 1.0)), row[name] or zero, row["bias_error"]) for row in mine)
                     if not points:
                         continue
                     x, y, error = zip(*points, strict=True)
@@ -57,7 +67,8 @@ def draw(rows: Sequence[dict[str, Any]]) -> "Figure":
                 ticks.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
                 ticks.set_major_formatter(FormatStrFormatter("%g"))
                 ticks.set_minor_formatter(NullFormatter())
-            axis.set_xlabel("|ε|")
+            axis.set_xlabel("|ε|" if along == "epsilon" else along)
             axis.set_title(f"{label}\n(gradient to the {target})", fontsize=10)
-    axes[0][-1].legend(fontsize=8, frameon=False)
+    lines, labels = axes[0][-1].get_legend_handles_labels()
+    figure.legend(lines, labels, loc="outside lower center", ncols=4, fontsize=8, frameon=False)  # may be many
     return figure

@@ -3,13 +3,17 @@
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
+from directloss.judging.drawing import NUMBERS
 from directloss.judging.exact import Exact, Expectation
-from directloss.judging.shown import Shown
+from directloss.shown import Shown
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 _TINY = torch.finfo(torch.float64).tiny
 
@@ -47,6 +51,33 @@ class Audit(Shown):
     structure: str
     exact: dict[float, Exact]  # by scale
     rows: list[Measurement]
+
+    def records(self) -> list[dict[str, Any]]:
+        """A flat dict for each setting and gradient, without its mean."""
+        return [
+            {"target": row.target, "scale": row.scale, "rule": row.rule, **row.settings}
+            | {name: getattr(row, name) for name in NUMBERS}
+            for row in self.rows
+        ]
+
+    def texts(self) -> tuple[str, Sequence[str], Sequence[Sequence[str]]]:
+        """Heading, header and lines."""
+        shown = {"target": "{}", "scale": "{:g}", "rule": "{}", "epsilon": "{:.3g}", "bias": "{:.4f}"}
+        shown |= {"bias_error": "{:.4f}", "deviation": "{:.3f}", "cosine": "{:.3f}", "zero": "{:.1%}"}
+        body = [
+            [show.format(one[name]) if name in one else "-" for name, show in shown.items()] for one in self.records()
+        ]
+        for line, row in zip(body, self.rows, strict=True):
+            further = (f"{name}={value}" for name, value in row.settings.items() if name not in ("epsilon", "sides"))
+            line.append(", ".join(further))
+        header = ("gradient to", "σ", "rule", "ε", "bias", "± error", "std", "cosine", "zero", "settings")
+        return f"Audit of gradients on {self.structure}", header, body
+
+    def plot(self) -> "Figure":
+        """Bias, deviation, cosine and zero gradients over epsilon, as a matplotlib figure; ``savefig`` saves it."""
+        from directloss.judging.drawing import draw
+
+        return draw(self.records())
 
     def slopes(self, target: str = "scores") -> dict[tuple[str, float], tuple[float, float]]:
         """The order of the bias in epsilon, and its standard error, by rule and scale. NaN where it cannot be told.

@@ -39,16 +39,15 @@ class Option:
             load_own(value)
         if isinstance(value, bool | str):
             return
-        if not math.isfinite(value):
-            raise UserError(f"{what} {value}; expected a finite number")
-        if self.nonzero and not value:
-            raise UserError(f"{what} {value}; expected a finite number other than 0")
-        if self.above is not None and not value > self.above:
-            raise UserError(f"{what} {value}; expected a finite number above {self.above:g}")
-        if self.least is not None and value < self.least:
-            raise UserError(f"{what} {value}; expected at least {self.least:g}")
-        if self.most is not None and value > self.most:
-            raise UserError(f"{what} {value}; expected at most {self.most:g}")
+        for broken, expected in (
+            (not math.isfinite(value), "a finite number"),
+            (self.nonzero and not value, "a finite number other than 0"),
+            (self.above is not None and not value > self.above, f"a finite number above {self.above}"),
+            (self.least is not None and value < self.least, f"at least {self.least}"),
+            (self.most is not None and value > self.most, f"at most {self.most}"),
+        ):
+            if broken:
+                raise UserError(f"{what} {value}; expected {expected}")
 
 
 def option(default: Any = MISSING, help: str = "", **about: Any) -> Any:  # noqa: A002

@@ -10,7 +10,8 @@ from directloss.errors import UserError
 from directloss.files import write_atomically
 from directloss.lab.experiment import Experiment
 from directloss.lab.store import Row, Store
-from directloss.lab.table import Column, Table, join, to_csv
+from directloss.lab.table import Column, Table, join
+from directloss.shown import to_csv
 
 
 def show(path: Path, experiments: Sequence[Experiment]) -> None:

@@ -2,7 +2,6 @@
 
 import errno
 import os
-import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -13,25 +12,36 @@ from pathlib import Path
 from typing import Any
 
 from directloss.errors import UserError
-from directloss.files import write_atomically
-from directloss.lab import figures
 from directloss.lab.command import configured, make_app, run_app
 from directloss.lab.experiment import Context, Experiment, Train, load
 from directloss.lab.options import Option
-from directloss.lab.provenance import code_version, machine
-from directloss.lab.store import Row, Store
-from directloss.lab.table import join, to_csv
+from directloss.lab.result import Result
+from directloss.lab.store import Store
 from directloss.lab.workers import Workers, fan_out
 
 Task = tuple[Experiment, Any, list[int], Context]
 _ANY = Option("", least=1)
+STORE = Path("directloss.sqlite")
 
 
 def as_command(experiment: Experiment, commands: Sequence[str]) -> Callable[..., None]:
     """The function behind an experiment's command."""
 
     def command(**given: Any) -> None:
-        run(experiment, given)
+        result, output, store = run(experiment, **given), given.get("output"), given.get("store", STORE)
+        if not _first(experiment):
+            return
+        if output:
+            result.write(output)
+        if given.get("json"):
+            print(result.table.to_json())
+        else:
+            result.print()
+            print(f"Rows: {store}" + (f", tables: {output}" if output else ""))
+        if given.get("report"):
+            from directloss.lab.report.build import build
+
+            build(store, given["report"], [experiment])
 
     signature = experiment.signature()
     command.__name__, command.__doc__ = experiment.command, experiment.text
@@ -47,8 +57,11 @@ def main(experiment: Experiment, arguments: Sequence[str] | None = None) -> None
     run_app(app, arguments)
 
 
-def run(experiment: Experiment, given: dict[str, Any]) -> None:
-    """The whole command."""
+def run(experiment: Experiment, **given: Any) -> Result:
+    """Train what the store lacks of what these options of the command ask for; return all of that.
+
+    ``run(declared("sort"), sizes="5,10", repetitions=3)`` is ``directloss sort --sizes 5,10 --repetitions 3``.
+    """
     cells = experiment.cells(**given)
     count = given.get("repetitions", experiment.repetitions) if experiment.repetitions is not None else 1
     jobs, threads = given.get("jobs", 1), given.get("threads", experiment.threads)
@@ -61,19 +74,17 @@ def run(experiment: Experiment, given: dict[str, Any]) -> None:
         workers.connect().close()
     settings = {name: given.get(name, default) for name, (_, default, _) in experiment.settings.items()}
     context = Context(threads if workers.alone else threads or 1, settings=settings)
-    rank = int(os.environ.get("RANK", "0")) if experiment.ranks else 0
     load(experiment.check)(cells, context)
-    output, folder = given.get("output"), settings.get("checkpoints")
-    saved = open_store(given.get("store", Path("directloss.sqlite")), *filter(None, (output, folder)))
-    with closing(saved) as store:
-        train_missing(experiment, cells, count, store, workers, context, save=rank == 0)
-        if rank == 0:
-            found = [row for cell in cells for row in store.rows_of(experiment.key(cell)) if row.repetition < count]
-            show(experiment, found, store.path, output, given.get("json", False))
-    if given.get("report") and rank == 0:
-        from directloss.lab.report.build import build
+    folders = filter(None, (given.get("output"), settings.get("checkpoints")))
+    with closing(open_store(given.get("store", STORE), *folders)) as store:
+        train_missing(experiment, cells, count, store, workers, context, save=_first(experiment))
+        found = [row for cell in cells for row in store.rows_of(experiment.key(cell)) if row.repetition < count]
+    return Result(experiment, found)
 
-        build(saved.path, given["report"], [experiment])
+
+def _first(experiment: Experiment) -> bool:
+    """Whether this process is the one of torchrun's that saves and shows."""
+    return not (experiment.ranks and int(os.environ.get("RANK", "0")))
 
 
 def open_store(path: Path, *folders: Path) -> Store:
@@ -98,39 +109,6 @@ def open_store(path: Path, *folders: Path) -> Store:
         if isinstance(error, UserError):
             raise
         raise UserError(f"cannot write to the folder {folder}: {error.strerror}; give another path") from error
-
-
-def show(experiment: Experiment, rows: list[Row], store: Path, output: Path | None, as_json: bool) -> None:
-    """The table on standard output, and everything into the folder."""
-    if output:
-        write(experiment, rows, output)
-    table = experiment.table(rows, experiment.title)
-    if as_json:
-        print(table.to_json())
-        return
-    table.print()
-    for note in experiment.notes(rows):
-        print(note)
-    print(f"Rows: {store}" + (f", tables: {output}" if output else ""))
-
-
-def write(experiment: Experiment, rows: list[Row], folder: Path) -> None:
-    """Rows and table, with what is needed to make them again; each figure as CSV, SVG and PNG."""
-    flat = [{name: value for name, value in row.flat().items() if not isinstance(value, list)} for row in rows]
-    write_atomically(folder / "rows.csv", to_csv(flat))
-    facts = (
-        f"- command: `directloss {shlex.join(sys.argv[1:])}`\n"
-        f"- commits of the rows: {join((c for row in rows for c in row.code.split(', ')), ', ')}; "
-        f"of this table: {code_version()}\n"
-        f"- spread: {experiment.spread(rows)}\n"
-        f"- machine: {machine()}\n"
-    )
-    tables = [f"{table.caption}\n\n{table.to_markdown()}" for table in experiment.tables(rows, experiment.title)]
-    notes = "".join(f"- {note}\n" for note in experiment.notes(rows))
-    write_atomically(folder / "table.md", "\n".join([facts, *tables, *filter(None, [notes])]))
-    for drawing in experiment.figures:
-        write_atomically(folder / f"{drawing.name}.csv", to_csv(drawing.points(rows)))
-        figures.save(drawing.draw(rows), folder / drawing.name)
 
 
 def train_missing(

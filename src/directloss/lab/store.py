@@ -40,7 +40,7 @@ CREATE TABLE results (
     PRIMARY KEY (config_hash, repetition)
 ) WITHOUT ROWID
 """
-# Format 1 is the same without these two.
+# Format 1 is the same without these two, the last of the columns and of the fields of ``Row``.
 _ADDED = ("version INTEGER NOT NULL DEFAULT 1", "methods TEXT NOT NULL DEFAULT ''")
 
 
@@ -68,7 +68,7 @@ class Key:
         text = json.dumps([self.experiment, fields, *apart], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
-    def agrees(self, config: str, version: int, methods: str) -> bool:
+    def agrees(self, config: str, version: int = 1, methods: str = "") -> bool:
         """Whether what is stored is this configuration."""
         with suppress(ValueError, TypeError, RecursionError):  # what is damaged agrees with nothing
             mine, defaults = json.loads(json.dumps([dict(self.config), dict(self.defaults)]))
@@ -238,15 +238,11 @@ class Store:
 
     def _find(self, key: Key) -> tuple[str, str] | None:
         """The hash and the text under which a configuration is stored."""
-        added = self._added()
-        stored = self._db.execute(
-            f"SELECT config_hash, config, {added} FROM results WHERE experiment = ? GROUP BY config_hash",
-            (key.experiment,),
-        )
-        return next(((name, config) for name, config, *source in stored if key.agrees(config, *source)), None)
-
-    def _added(self) -> str:
-        return "version, methods" if self._pragma("user_version") >= 2 else "1, ''"
+        every = "SELECT * FROM results WHERE experiment = ? GROUP BY config_hash"
+        for _, name, _, config, _, _, _, *source in self._db.execute(every, (key.experiment,)):
+            if key.agrees(config, *source):
+                return name, config
+        return None
 
     def finished(self, key: Key) -> set[int]:
         """The repetitions of a configuration that are there."""
@@ -262,11 +258,8 @@ class Store:
         return self._read("?1 IS NULL OR experiment = ?1", experiment)
 
     def _read(self, condition: str, *values: Any) -> Iterator[Row]:
-        found = self._db.execute(
-            f"SELECT experiment, config_hash, repetition, config, result, code, finished, {self._added()} FROM results "
-            f"WHERE {condition} ORDER BY experiment, config_hash, repetition",
-            values,
-        )
+        order = "experiment, config_hash, repetition"
+        found = self._db.execute(f"SELECT * FROM results WHERE {condition} ORDER BY {order}", values)
         for name, digest, number, config, result, *source in found:
             yield Row(name, digest, number, self._dict(config, digest), self._dict(result, digest), *source)
 

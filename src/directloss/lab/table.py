@@ -1,7 +1,5 @@
 """One table, rendered to the terminal, Markdown, JSON and HTML."""
 
-import csv
-import io
 import json
 import statistics
 import sys
@@ -135,25 +133,6 @@ def markdown(header: Sequence[str], body: Iterable[Sequence[str]]) -> str:
     """A Markdown table."""
     rows = (header, ["---"] * len(header), *body)
     return "".join("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |\n" for row in rows)
-
-
-def to_csv(rows: Sequence[Line]) -> str:
-    """Rows as CSV, with a column for every field that any of them has; lists and tables as JSON.
-
-    Text that a spreadsheet would take for a formula gets an apostrophe in front.
-    """
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    text = io.StringIO()
-    writer = csv.DictWriter(text, fieldnames=names, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows({name: _harmless(value) for name, value in row.items()} for row in rows)
-    return text.getvalue()
-
-
-def _harmless(value: Any) -> Any:
-    if isinstance(value, list | dict):
-        return json.dumps(value, ensure_ascii=False)
-    return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r")) else value
 
 
 def mean(name: str, factor: float = 1.0) -> Callable[[Sequence[Any]], float]:

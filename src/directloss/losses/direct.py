@@ -29,7 +29,7 @@ import torch
 from torch import Tensor
 
 from directloss.losses.autograd import Attach, AttachInTransform
-from directloss.losses.epsilon import check_ends, check_epsilon, check_epsilons
+from directloss.losses.epsilon import Epsilon, fit_epsilon
 from directloss.losses.reduction import Reduction, check_reduction, reduce
 from directloss.losses.sampling import scale_and_noise
 from directloss.losses.task import Augmented, Cost, solve_task
@@ -40,7 +40,12 @@ from directloss.structures.base import Structure, check_structure_type
 from directloss.transforms import inside_transform
 
 Sides = Literal["one", "both"]
-Epsilon = float | Tensor | tuple[float, float]
+
+
+def check_sides(sides: str) -> None:
+    """Raise ValueError unless it is one of the two."""
+    if sides not in ("one", "both"):
+        raise ValueError(f"sides is {sides!r}, expected 'one' (the paper's rule) or 'both' (central difference)")
 
 
 class Found(NamedTuple):
@@ -188,21 +193,11 @@ def evaluate_direct(
     """
     check_structure_type(structure)
     check_reduction(reduction)
-    if sides not in ("one", "both"):
-        raise ValueError(f"sides is {sides!r}, expected 'one' (the paper's rule) or 'both' (central difference)")
+    check_sides(sides)
     parts = structure.expanded(as_parts(scores))
     entries, batch = structure.fit(parts)
     structure, first = structure.for_batch(len(batch)), parts[0]
-    each: Tensor | None = None
-    if isinstance(epsilon, tuple):
-        behind, ahead = check_ends(epsilon)
-    else:
-        if isinstance(epsilon, Tensor) and epsilon.dim():
-            each, ahead = epsilon.detach().to(first.device, torch.float64), 1.0
-            check_epsilons(each, batch)
-        else:
-            ahead = check_epsilon(epsilon)
-        behind = 0.0 if sides == "one" else -ahead
+    (behind, ahead), each = fit_epsilon(epsilon, sides == "one", batch, first.device)
     steps: tuple[float, ...] = (0.0, ahead, behind) if behind else (0.0, ahead)
     width = ahead - behind if divide else math.copysign(1.0, ahead - behind)
     sigma, gamma = scale_and_noise(scale, noise, samples, first, structure, generator)

@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+Epsilon = float | Tensor | tuple[float, float]
+
 
 def check_epsilon(epsilon: Any) -> float:
     """``epsilon`` as a float. Raise unless it is a step to take."""
@@ -20,18 +22,25 @@ def check_epsilon(epsilon: Any) -> float:
     return value
 
 
-def check_epsilons(epsilon: Tensor, batch: torch.Size) -> None:
-    """Raise ValueError unless it is one finite number other than 0 for each instance."""
-    if epsilon.shape != batch:
-        raise ValueError(
-            f"epsilon has shape {tuple(epsilon.shape)}, expected one number, or one for each instance {tuple(batch)}"
-        )
-    if not torch.isfinite(epsilon).all() or (epsilon == 0).any():
-        raise ValueError("epsilon has 0, NaN or infinity among its numbers; expected finite numbers other than 0")
-
-
-def check_ends(ends: tuple[Any, ...]) -> tuple[float, float]:
-    """The two ends of a difference as floats. Raise ValueError unless the first is negative and the second positive."""
-    if len(ends) != 2 or not -math.inf < ends[0] < 0 < ends[1] < math.inf:
-        raise ValueError(f"epsilon is {ends}, expected a number, or a pair (behind, ahead) with behind < 0 < ahead")
-    return float(ends[0]), float(ends[1])
+def fit_epsilon(
+    epsilon: Epsilon, one_sided: bool, batch: torch.Size, device: torch.device
+) -> tuple[tuple[float, float], Tensor | None]:
+    """The two ends of the difference, and what multiplies them for each instance (B...), if that differs."""
+    if isinstance(epsilon, tuple):
+        if len(epsilon) != 2 or not -math.inf < epsilon[0] < 0 < epsilon[1] < math.inf:
+            raise ValueError(
+                f"epsilon is {epsilon}, expected a number, or a pair (behind, ahead) with behind < 0 < ahead"
+            )
+        return (float(epsilon[0]), float(epsilon[1])), None
+    if not isinstance(epsilon, Tensor) or not epsilon.dim():
+        ahead, each = check_epsilon(epsilon), None
+    else:
+        if epsilon.shape != batch:
+            raise ValueError(
+                f"epsilon has shape {tuple(epsilon.shape)}, expected one number, or one for each instance "
+                f"{tuple(batch)}"
+            )
+        ahead, each = 1.0, epsilon.detach().to(device, torch.float64)
+        if not torch.isfinite(each).all() or (each == 0).any():
+            raise ValueError("epsilon has 0, NaN or infinity among its numbers; expected finite numbers other than 0")
+    return (0.0 if one_sided else -ahead, ahead), each

@@ -101,12 +101,13 @@ def _solve_augmented(
         answers.append(torch.stack(each))
     stacked = torch.stack(answers)
     parts = [structure.complete(answer, (answer, *factors)) for answer in stacked]
-    vertices = tuple(_stack([found[index] for found in parts]) for index in range(len(theta)))
+    vertices = tuple(stack([found[index] for found in parts]) for index in range(len(theta)))
     _certify(cost, structure, theta, steps, stacked, loss, vertices)
     return vertices
 
 
-def _stack(each: Sequence[Vertices]) -> Vertices:
+def stack(each: Sequence[Vertices]) -> Vertices:
+    """Vertices one after another along a new leading axis."""
     positions = [v.positions for v in each if v.positions is not None]
     values = [v.values for v in each if v.values is not None]
     return Vertices(

@@ -66,8 +66,23 @@ class Noise(ABC):
         return self._standard_density(value / self.scale) / self.scale
 
     def score(self, value: Tensor) -> Tensor:
-        """``-d log density / d value``, elementwise, which ``dl.reinforce`` is made of."""
+        """``-d log density / d value``, elementwise: what score-function gradients weigh a draw by."""
         return self._standard_score(value / self.scale) / self.scale
+
+    def antithetic(
+        self,
+        shape: Sequence[int],
+        *,
+        generator: torch.Generator | None = None,
+        dtype: torch.dtype,
+        device: torch.device,
+    ) -> Tensor:
+        """Draws in pairs, an even number along the first axis: the second half mirrors the quantiles of the first."""
+        drawn = dtype if dtype in (torch.float32, torch.float64) else torch.float32
+        half = (shape[0] // 2, *shape[1:])
+        least = torch.finfo(drawn).eps
+        uniform = torch.rand(half, generator=generator, dtype=drawn, device=device).clamp_(least, 1 - least)
+        return self.quantile(torch.cat([uniform, 1 - uniform])).to(dtype)
 
     @abstractmethod
     def _standard(self, shape: tuple[int, ...], options: dict[str, Any]) -> Tensor:
@@ -80,7 +95,7 @@ class Noise(ABC):
         raise NotImplementedError(f"{type(self).__name__} has no _standard_density, which exact values need")
 
     def _standard_score(self, value: Tensor) -> Tensor:
-        raise NotImplementedError(f"{type(self).__name__} has no _standard_score, which dl.reinforce needs")
+        raise NotImplementedError(f"{type(self).__name__} has no _standard_score, which score-function gradients need")
 
 
 def _gumbel_on_cpu(array: np.ndarray, scale: float, generator: torch.Generator | None) -> None:

@@ -144,7 +144,12 @@ def _grouped(rows: Sequence[Row], names: Sequence[str]) -> list[tuple[str, list[
     told = [name for index, name in enumerate(names) if len({key[index] for key in groups}) > 1]
     told = told or [name for name in names if name in ("data", "recipe", "structure", "method")]
     return [
-        (", ".join(f"{name} {value}" for name, value in zip(names, key, strict=True) if name in told), group)
+        (
+            ", ".join(
+                f"{name} {value}" for name, value in zip(names, key, strict=True) if name in told and value != ""
+            ),
+            group,
+        )
         for key, group in groups.items()
     ]
 

@@ -8,7 +8,7 @@ document.getElementById("theme").addEventListener("click", () => {
 // What is wider than its frame says so.
 const frames = [...document.querySelectorAll(".scroll")];
 const mark = () => frames.forEach((frame) => {
-  frame.parentElement.closest("figure").classList.toggle("wide", frame.clientWidth > 0 && frame.scrollWidth > frame.clientWidth + 1);
+  frame.parentElement.closest("figure").classList.toggle("wide", !frame.closest("details:not([open])") && frame.scrollWidth > frame.clientWidth + 1);
 });
 addEventListener("resize", mark);
 document.querySelectorAll("details").forEach((details) => details.addEventListener("toggle", mark));
