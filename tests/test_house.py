@@ -19,6 +19,7 @@ LAYERS = [
         "transforms",
         "threads",
         "compiling",
+        "later",
         "parts",
         "parts_kernel",
         "noise",
