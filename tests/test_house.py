@@ -20,6 +20,7 @@ LAYERS = [
         "transforms",
         "threads",
         "compiling",
+        "later",
         "parts",
         "parts_kernel",
         "noise",
