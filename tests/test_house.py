@@ -15,6 +15,7 @@ LAYERS = [
     {
         "errors",
         "files",
+        "panels",
         "shown",
         "transforms",
         "threads",

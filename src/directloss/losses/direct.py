@@ -198,7 +198,9 @@ def evaluate_direct(
     sigma, gamma = scale_and_noise(scale, noise, samples, first, structure, generator)
     transform = inside_transform()
     learns_scale = sigma is not None and (sigma.requires_grad or transform)
-    if not transform and not (torch.is_grad_enabled() and (learns_scale or any([part.requires_grad for part in parts]))):
+    if not transform and not (
+        torch.is_grad_enabled() and (learns_scale or any([part.requires_grad for part in parts]))
+    ):
         steps = (0.0,)
     rule = Rule(structure, steps, width, entries, learns_scale)
     if isinstance(cost, Tensor):
