@@ -4,7 +4,7 @@
 
 A fresh process imports directloss and torch, then times the first call of each kernel less its second, by the wall
 and, in brackets, by the processor (the same on an idle machine); the first kernel also pays for numba's own start. The
-last line sums what the first block of the README needs: Gumbel noise and a matching of float32 scores.
+last line sums what the first block of the README needs: Gumbel noise, a matching of 10 float32 rows, and its gradient.
 """
 
 import argparse
@@ -19,16 +19,20 @@ from directloss.lab.provenance import code_version, machine
 CALLS = {
     "Gumbel noise": "dl.Gumbel().sample((2, 3))",
     "matching, float32": "dl.Matching().solve(torch.rand(2, 3, 3))",
-    "matching, float64 after it": "dl.Matching().solve(torch.rand(2, 3, 3, dtype=torch.float64))",
-    "Sinkhorn": "dl.sinkhorn(torch.rand(2, 3, 3).requires_grad_()).sum().backward()",
+    "direct loss after it": "dl.direct_loss(SCORES.requires_grad_(), SCORES, dl.Matching(), epsilon=1.0).backward()",
+    "matching of 16 rows or more": "dl.Matching().solve(torch.rand(2, 16, 16))",
+    "matching, float64": "dl.Matching().solve(torch.rand(2, 3, 3, dtype=torch.float64))",
+    "Sinkhorn": "dl.sinkhorn(SCORES, dl.Matching()).sum().backward()",
 }
-README = ("Gumbel noise", "matching, float32")
+README = ("Gumbel noise", "matching, float32", "direct loss after it")
 
 PROGRAM = """
 import sys, time
 import torch, directloss as dl
 
+SCORES = torch.rand(2, 3, 3)
 torch.zeros(3, requires_grad=True).sum().backward()
+dl.direct_loss, dl.sinkhorn  # names are imported when they are first used
 for call in sys.argv[1:]:
     times = []
     for _ in range(2):

@@ -19,8 +19,9 @@ import torch
 
 from directloss import data
 from directloss.experiments.images import Images
+from directloss.experiments.neighbor_recipes import Config
 from directloss.experiments.neighbor_training import Training
-from directloss.experiments.neighbors import EXPERIMENT, Config
+from directloss.experiments.neighbors import EXPERIMENT
 from directloss.experiments.ranks import Ranks
 from directloss.lab.provenance import code_version, machine
 from directloss.lab.store import Key, Store

@@ -107,6 +107,7 @@ STRUCTURES = [
     Row("chain-forbidden", dl.Chain(forbidden=torch.eye(3, dtype=torch.bool)), (3, 3)),
     Row("ranking", dl.Ranking(torch.tensor([3.0, -1.0, 0.0, 5.0])), (4,)),
     Row("ranking-tied", dl.Ranking(torch.tensor([0, 2, 1, 0])), (4,)),
+    Row("ranking-mask", dl.Ranking(torch.tensor([3.0, -1, 0, 5]), torch.tensor([True, True, False, True])), (4,)),
     Row("finite", dl.Finite(torch.tensor([[0, 0, 0], [2, -1, 0], [0, 3, 1], [-1, -1, 4]])), (3,)),
     Row("finite-matrices", dl.Finite(torch.eye(6).reshape(6, 3, 2), entry_dims=2), (3, 2)),
     Row("interleaving", dl.Interleaving(torch.tensor([False, True, False])), (3,)),
@@ -174,7 +175,7 @@ every_parts = pytest.mark.parametrize("row", PARTS, ids=lambda row: row.name)
 
 
 # The structures with entries other than 0 and 1.
-REAL_VALUED = ("program-equality", "custom-reals", "ranking", "ranking-tied", "finite", "interleaving")
+REAL_VALUED = ("program-equality", "custom-reals", "ranking", "ranking-tied", "ranking-mask", "finite", "interleaving")
 zero_one_structures = pytest.mark.parametrize(
     "row", [row for row in STRUCTURES if row.name not in REAL_VALUED], ids=lambda row: row.name
 )
@@ -217,6 +218,23 @@ class LossRow:
     options: dict[str, Any]  # what it is called with
     changes: dict[str, Any]  # for each option, another value that must change something
     random: bool  # draws noise
+    # How draws (S, B..., *E) are given as its noise.
+    draws: Callable[[Tensor], Any] = lambda draws: draws
+    # Of which structure a target is, where it is not of the one that is predicted.
+    target_of: Callable[[Row], dl.Structure] = lambda row: row.structure
+    smooth: bool = False  # a closed form, whose second derivatives are true; others raise
+
+
+class Given(dl.Normal):
+    """Draws that are given, for a rule that needs a density."""
+
+    def __init__(self, draws: Tensor):
+        super().__init__()
+        object.__setattr__(self, "draws", draws)
+
+    def sample(self, shape: Any, **options: Any) -> Tensor:
+        assert self.draws.shape == tuple(shape)
+        return self.draws
 
 
 @dataclass(frozen=True)
@@ -226,10 +244,24 @@ class LayerRow:
     name: str
     call: Callable[..., Any]
     structure: dl.Structure | None  # None: it takes values, no structure
-    wrong: dl.Structure | None  # one that it does not fit
+    wrong: dl.Structure | None  # one that it does not fit; None: it takes all
     entries: tuple[int, ...]
     options: dict[str, Any]
     changes: dict[str, Any]
+    exact: bool = True  # its gradient is the derivative of its value, not an estimate or a replacement
+
+
+class SharedNoise(dl.Normal):
+    """The same draws for every instance, wherever it stands in a batch or under vmap, over entries of one axis."""
+
+    def sample(self, shape, *, generator=None, dtype=None, device=None):
+        draws = 2 * torch.sin(12.9898 * torch.arange(shape[0] * shape[-1]))
+        return draws.reshape(shape[0], *[1] * (len(shape) - 2), shape[-1]).expand(shape).to(dtype)
+
+
+def of_known(row: Row) -> bool:
+    """Solutions can be listed without solving."""
+    return isinstance(row.structure, dl.Pool | dl.Finite)
 
 
 LOSSES = [
@@ -243,14 +275,111 @@ LOSSES = [
         True,
     ),
     LossRow("direct-noiseless", dl.direct_loss, "cost", lambda row: True, {"epsilon": -1.0}, {"sides": "both"}, False),
+    LossRow("hinge", dl.structured_hinge, "cost", lambda row: True, {}, {"fear": 0.0, "hope": 0.5}, False),
+    LossRow("ramp", dl.structured_hinge, "cost", lambda row: True, {"hope": 0.0}, {"fear": 2.0}, False),
+    LossRow("spo-plus", dl.spo_plus, "cost", lambda row: True, {}, {}, False),
+    LossRow(
+        "reinforce",
+        dl.reinforce,
+        "cost",
+        lambda row: True,
+        {"samples": 2},
+        {"scale": 2.0, "noise": dl.Normal(), "samples": 3},
+        True,
+        draws=Given,
+    ),
+    LossRow(
+        "fenchel-young",
+        dl.fenchel_young,
+        "target",
+        lambda row: True,
+        {"samples": 2},
+        {"scale": 2.0, "noise": dl.Normal(), "samples": 3},
+        True,
+    ),
+    LossRow("contrastive", dl.contrastive, "target", of_known, {}, {"form": "nce"}, False, smooth=True),
+    LossRow(
+        "rank-pool",
+        dl.rank_pool,
+        "cost",
+        of_known,
+        {},
+        {"form": "pairwise", "temperature": 2.0},
+        False,
+        smooth=True,
+    ),
+    LossRow(
+        "rank-pool-pairs", dl.rank_pool, "cost", of_known, {"form": "pairwise"}, {"margin": 0.1}, False, smooth=True
+    ),
+    LossRow(
+        "smooth-top-k",
+        dl.smooth_top_k,
+        "target",
+        lambda row: isinstance(row.structure, dl.Subset | dl.Choice),
+        {},
+        {"temperature": 0.5, "margin": 0.5},
+        False,
+        target_of=lambda row: dl.Choice(mask=row.structure.mask),
+        smooth=True,
+    ),
+    LossRow("likelihood", dl.likelihood, "target", lambda row: row.structure.summable, {}, {}, False, smooth=True),
 ]
+
+SOFT = {"regularization": 5.0, "kind": "entropic", "descending": True}
 
 LAYERS = [
     LayerRow("sinkhorn", dl.sinkhorn, dl.Matching(), dl.Choice(), (3, 3), {}, {"temperature": 2.0, "iterations": 1}),
     LayerRow("sinkhorn-masked", dl.sinkhorn, dl.Matching(MASK), dl.Bits(), (3, 3), {}, {"temperature": 2.0}),
     LayerRow("relaxed-subset", dl.relaxed_subset, dl.Subset(2), dl.Matching(), (5,), {}, {"temperature": 2.0}),
     LayerRow("neuralsort", dl.neuralsort, None, None, (5,), {}, {"temperature": 2.0, "k": 2}),
+    LayerRow("neural-neighbors", dl.neural_neighbors, dl.Subset(2), dl.Bits(), (5,), {}, {"temperature": 2.0}),
+    LayerRow("ot-top-k", dl.ot_top_k, dl.Subset(2), dl.Choice(), (5,), {}, {"temperature": 2.0}),
+    LayerRow("soft-sort", dl.soft_sort, None, None, (5,), {"regularization": 2.0}, SOFT),
+    LayerRow("soft-rank", dl.soft_rank, None, None, (5,), {}, SOFT),
+    LayerRow("soft-rank-entropic", dl.soft_rank, None, None, (5,), {"kind": "entropic"}, {"regularization": 5.0}),
+    *[
+        LayerRow(f"softmax-{row.name}", dl.softmax, row.structure, dl.Matching(), row.entries, {}, {"temperature": 2.0})
+        for row in STRUCTURES
+        if row.structure.summable
+    ],
+    LayerRow(
+        "perturbed",
+        dl.perturbed,
+        dl.Subset(2),
+        None,
+        (5,),
+        {"noise": SharedNoise(), "samples": 6},
+        {"scale": 0.5, "noise": dl.Gumbel(), "samples": 4, "baseline": False, "antithetic": True},
+        exact=False,
+    ),
+    LayerRow("blackbox", dl.blackbox, dl.Subset(2), None, (5,), {}, {"step": 5.0}, exact=False),
+    LayerRow(
+        "imle",
+        dl.imle,
+        dl.Subset(2),
+        None,
+        (5,),
+        {"noise": SharedNoise(), "samples": 3},
+        {"step": 5.0, "sides": "both", "scale": 0.5, "noise": dl.Gumbel(), "samples": 4},
+        exact=False,
+    ),
+    LayerRow("identity", dl.identity, dl.Subset(2), None, (5,), {}, {"projection": "mean"}, exact=False),
+    LayerRow("sparsemap-choice", dl.sparsemap, dl.Choice(), None, (5,), {}, {}),
+    LayerRow("sparsemap-subset", dl.sparsemap, dl.Subset(2), None, (5,), {}, {}),
+    LayerRow("sparsemap-matching", dl.sparsemap, dl.Matching(), None, (3, 3), {}, {}),
+    LayerRow("sparsemap-tree", dl.sparsemap, dl.SpanningTree(), None, (6,), {}, {}),
 ]
 
 every_loss = pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: loss.name)
+
+
+def _pairs(fit: bool) -> pytest.MarkDecorator:
+    pairs = [(loss, row) for loss in LOSSES for row in STRUCTURES if loss.fits(row) == fit]
+    return pytest.mark.parametrize(("loss", "row"), pairs, ids=lambda either: either.name)
+
+
+every_loss_and_structure, every_misfit = _pairs(True), _pairs(False)
 every_layer = pytest.mark.parametrize("layer", LAYERS, ids=lambda layer: layer.name)
+every_estimate = pytest.mark.parametrize(
+    "layer", [layer for layer in LAYERS if not layer.exact], ids=lambda layer: layer.name
+)

@@ -115,7 +115,7 @@ def test_another_default_device_changes_nothing(row, device):
     torch.testing.assert_close(*results, rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("epsilon", [-1.0, dl.AdaptiveEpsilon(-1.0)], ids=["number", "adaptive"])
+@pytest.mark.parametrize("epsilon", [-1.0, dl.GrowingEpsilon(-1.0)], ids=["number", "adaptive"])
 def test_vmap_over_the_module_is_vmap_over_the_function_and_leaves_its_state(epsilon):
     criterion = dl.DirectLoss(dl.Subset(2), epsilon=copy.deepcopy(epsilon), sides="both")
     before = copy.deepcopy(criterion.state_dict())
@@ -128,7 +128,7 @@ def test_vmap_over_the_module_is_vmap_over_the_function_and_leaves_its_state(eps
 
 @pytest.mark.parametrize("cast", ["half", "bfloat16", "float", "double"])
 def test_casting_a_criterion_keeps_its_epsilon(cast):
-    criterion = dl.DirectLoss(dl.Choice(), epsilon=dl.AdaptiveEpsilon(-0.1))
+    criterion = dl.DirectLoss(dl.Choice(), epsilon=dl.GrowingEpsilon(-0.1))
     getattr(criterion, cast)()
     assert float(criterion.epsilon) == -0.1
     assert criterion.epsilon.value.dtype == torch.float64
@@ -137,7 +137,7 @@ def test_casting_a_criterion_keeps_its_epsilon(cast):
 
 
 def test_recomputation_does_not_adapt_epsilon_a_second_time():
-    criterion = dl.DirectLoss(dl.Choice(), epsilon=dl.AdaptiveEpsilon(-0.5, growth=1.5))
+    criterion = dl.DirectLoss(dl.Choice(), epsilon=dl.GrowingEpsilon(-0.5, growth=1.5))
     scores, cost = torch.tensor([[0.0, 9.0, -9.0]], requires_grad=True), torch.tensor([0.0, 1.0, 1.0])
     loss = torch.utils.checkpoint.checkpoint(lambda s: criterion(2 * s, cost), scores, use_reentrant=False)
     assert float(criterion.epsilon) == -0.75
@@ -146,7 +146,7 @@ def test_recomputation_does_not_adapt_epsilon_a_second_time():
 
 
 def test_without_gradients_a_criterion_learns_nothing():
-    criterion = dl.DirectLoss(dl.Choice(), epsilon=dl.AdaptiveEpsilon(-0.5, growth=1.5))
+    criterion = dl.DirectLoss(dl.Choice(), epsilon=dl.GrowingEpsilon(-0.5, growth=1.5))
     scores, cost = torch.tensor([[0.0, 9.0, -9.0]], requires_grad=True), torch.tensor([0.0, 1.0, 1.0])
     with torch.no_grad():
         criterion(scores, cost)
@@ -159,7 +159,7 @@ def test_without_gradients_a_criterion_learns_nothing():
 
 @every_structure
 def test_criteria_can_be_pickled_and_copied(row):
-    criterion = dl.DirectLoss(row.structure, epsilon=dl.AdaptiveEpsilon(-0.5), samples=2, scale=1.0)
+    criterion = dl.DirectLoss(row.structure, epsilon=dl.GrowingEpsilon(-0.5), samples=2, scale=1.0)
     scores, cost = row.scores(3).requires_grad_(), row.scores(seed=1)
     others = [copy.deepcopy(criterion)]
     if "lambda" not in repr(row.structure) and not row.name.startswith("custom"):

@@ -15,6 +15,7 @@ from torch import Tensor
 
 import directloss as dl
 from directloss.judging import audit as auditor
+from directloss.judging import calls as calling
 from directloss.judging.audit import STEPS
 from directloss.judging.exact import Exact, Expectation
 from directloss.judging.measurement import Audit, Measurement
@@ -181,7 +182,8 @@ def softmax_difference(scores, cost, structure, *, scale, epsilon, sides, genera
 
 
 def known(*values: Tensor, error: float = 0.0) -> Exact:
-    return Exact(*(Expectation(value, torch.full_like(value, error)) for value in values))
+    best = torch.zeros((), dtype=torch.float64)  # which no audit asks for
+    return Exact(*(Expectation(value, torch.full_like(value, error)) for value in (*values, best)))
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -419,7 +421,7 @@ def test_a_scalar_is_the_mean_of_the_instances(repetitions, monkeypatch):
         return dl.direct_loss(scores, cost, structure, **options)
 
     apart = partial(dl.direct_loss, samples=1)
-    monkeypatch.setattr(auditor, "_CHUNK", 2000)
+    monkeypatch.setattr(calling, "_CHUNK", 2000)
     options = {"epsilons": [0.5], "repetitions": repetitions}
     for one, mean in zip(audit_two(apart, **options).rows, audit_two(averaged, **options).rows, strict=True):
         torch.testing.assert_close(one.mean, mean.mean, rtol=1e-5, atol=1e-6)
@@ -496,7 +498,7 @@ def test_parts_add_up_to_the_repetitions(chunk, monkeypatch):
         sizes.append(len(scores))
         return scores[:, 0]
 
-    monkeypatch.setattr(auditor, "_CHUNK", chunk)
+    monkeypatch.setattr(calling, "_CHUNK", chunk)
     (row,) = audit_two(record, samples=[3], repetitions=50).rows
     while sizes and sum(sizes) > 50:  # the warm-up call
         del sizes[0]
@@ -508,7 +510,7 @@ def test_parts_add_up_to_the_repetitions(chunk, monkeypatch):
 
 def test_parts_change_no_count(monkeypatch):
     whole = audit_two(epsilons=[0.5], repetitions=3000)
-    monkeypatch.setattr(auditor, "_CHUNK", 500)
+    monkeypatch.setattr(calling, "_CHUNK", 500)
     parts = audit_two(epsilons=[0.5], repetitions=3000)
     for one, other in zip(whole.rows, parts.rows, strict=True):
         assert one.repetitions == other.repetitions == 3000
@@ -537,7 +539,7 @@ def test_seconds_are_those_of_calls_after_the_first(monkeypatch):
         now[0] += 1001 if not now[0] else 1
         return scores.sum(-1)
 
-    monkeypatch.setattr(auditor, "time", SimpleNamespace(perf_counter=lambda: now[0]))
+    monkeypatch.setattr(calling, "time", SimpleNamespace(perf_counter=lambda: now[0]))
     assert [row.seconds for row in audit_two(estimator, epsilons=[1.0, 2.0], repetitions=2).rows] == [0.5, 0.5]
 
 
@@ -750,3 +752,57 @@ def test_instances_that_cannot_be_enumerated_are_refused():
         dl.audit(dl.direct_loss, torch.zeros(3), torch.zeros(4), dl.Choice())
     with pytest.raises(ValueError, match="scores hold 1 NaN"):
         dl.audit(dl.direct_loss, torch.tensor([0.0, math.nan]), torch.tensor([0.0, 1.0]), dl.Choice())
+
+
+# Any loss, any layer, any setting
+
+
+def test_a_layer_is_audited_with_the_linear_loss_behind_it():
+    layer, loss = (partial(rule, samples=4) for rule in (dl.imle, dl.direct_loss))
+    options = {"scale": 0.8, "repetitions": 300}
+    one = audit(layer, CHOICE, settings={"step": [0.7], "sides": ["both"]}, **options)
+    other = audit(loss, CHOICE, epsilons=[-0.7], sides=["both"], **options)
+    assert [row.target for row in one.rows] == ["scores", "scale"]
+    for mine, theirs in zip(one.rows, other.rows, strict=True):
+        torch.testing.assert_close(mine.mean, theirs.mean)
+        assert mine.settings == {"sides": "both", "step": 0.7}
+
+
+def test_perturbed_shows_no_bias_and_identity_shows_one():
+    found = audit(dl.perturbed, MATCHING, samples=[10], repetitions=20_000, noise=dl.Normal())
+    assert all(row.bias < 4 * row.bias_error for row in found.rows)
+    (row,) = audit(dl.identity, MATCHING, repetitions=10, noise=dl.Normal()).rows
+    assert row.bias > 20 * row.bias_error
+    assert row.deviation < 1e-6
+
+
+def test_a_relaxation_takes_a_grid_of_its_settings():
+    found = audit(dl.sinkhorn, MATCHING, settings={"temperature": [0.5, 2.0], "iterations": [5, 20]}, repetitions=2)
+    assert [row.settings for row in found.rows] == [
+        {"temperature": temperature, "iterations": iterations} for temperature in (0.5, 2.0) for iterations in (5, 20)
+    ]
+    assert "temperature=0.5  iterations=5" in repr(found)
+    assert found.records()[0]["temperature"] == 0.5
+    pytest.importorskip("matplotlib")
+    assert found.plot().axes[0].get_xlabel() == "temperature"
+
+
+def test_a_loss_that_wants_a_target_gets_the_structure_of_least_cost():
+    targets = []
+
+    def loss(scores, target, structure):
+        targets.append(target)
+        return -(scores * target).sum((-1, -2))
+
+    scores, cost = problem(MATCHING)
+    audit(loss, MATCHING, repetitions=2)
+    assert torch.equal(targets[0], MATCHING.structure.solve(-cost))
+    dl.audit(loss, scores, lambda y: (y * cost).sum((-1, -2)), MATCHING.structure, repetitions=2)
+    assert torch.equal(targets[-1], targets[0])
+
+
+def test_settings_that_a_rule_does_not_take_are_refused():
+    with pytest.raises(ValueError, match="has 'heat', which the rule does not take"):
+        audit(dl.sinkhorn, MATCHING, settings={"heat": [1.0]})
+    with pytest.raises(TypeError, match="expected a list"):
+        audit(dl.sinkhorn, MATCHING, settings={"temperature": 1.0})

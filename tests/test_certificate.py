@@ -186,4 +186,4 @@ def test_numpy_numbers_are_numbers(number):
         generator=torch.Generator().manual_seed(0),
     )  # fmt: skip
     assert torch.equal(plain, other)
-    assert dl.AdaptiveEpsilon(number(2)).start == 2.0
+    assert dl.GrowingEpsilon(number(2)).start == 2.0

@@ -1,4 +1,4 @@
-"""``DirectLoss`` and ``AdaptiveEpsilon``: the module around the rule, and the paper's rule for epsilon."""
+"""``DirectLoss`` and ``GrowingEpsilon``: the module around the rule, and the paper's rule for epsilon."""
 
 import io
 
@@ -55,7 +55,7 @@ def test_zero_gradient_fraction_counts_an_instance_if_any_of_its_samples_differs
 
 @pytest.mark.parametrize("start", [-12.0, 12.0])
 def test_epsilon_grows_by_its_factor_and_keeps_its_sign(start):
-    epsilon = dl.AdaptiveEpsilon(start, growth=1.5)
+    epsilon = dl.GrowingEpsilon(start, growth=1.5)
     epsilon.update(difference=False, positive_loss=True)
     assert float(epsilon) == start * 1.5
     epsilon.update(difference=False, positive_loss=True)
@@ -64,7 +64,7 @@ def test_epsilon_grows_by_its_factor_and_keeps_its_sign(start):
 
 @pytest.mark.parametrize(("difference", "positive_loss"), [(True, True), (True, False), (False, False)])
 def test_epsilon_stays_while_there_is_a_difference_or_nothing_to_gain(difference, positive_loss):
-    epsilon = dl.AdaptiveEpsilon(-12.0)
+    epsilon = dl.GrowingEpsilon(-12.0)
     epsilon.update(difference, positive_loss)
     assert float(epsilon) == -12.0
 
@@ -72,7 +72,7 @@ def test_epsilon_stays_while_there_is_a_difference_or_nothing_to_gain(difference
 @pytest.mark.parametrize(("limit", "end"), [(20.0, 20.0), (-20.0, 20.0), (None, 1200.0)])
 @pytest.mark.parametrize("sign", [-1, 1])
 def test_epsilon_stops_at_its_limit(limit, end, sign):
-    epsilon = dl.AdaptiveEpsilon(sign * 12.0, limit=limit)
+    epsilon = dl.GrowingEpsilon(sign * 12.0, limit=limit)
     for _ in range(100):
         epsilon.update(difference=False, positive_loss=True)
     assert float(epsilon) == sign * end
@@ -80,7 +80,7 @@ def test_epsilon_stops_at_its_limit(limit, end, sign):
 
 @pytest.mark.parametrize(("reset", "end"), [(True, -12.0), (False, -12.0 * 1.1**3)])
 def test_reset_returns_to_the_start_at_the_first_difference(reset, end):
-    epsilon = dl.AdaptiveEpsilon(-12.0, reset=reset)
+    epsilon = dl.GrowingEpsilon(-12.0, reset=reset)
     for _ in range(3):
         epsilon.update(difference=False, positive_loss=True)
     epsilon.update(difference=True, positive_loss=True)
@@ -88,7 +88,7 @@ def test_reset_returns_to_the_start_at_the_first_difference(reset, end):
 
 
 def test_the_criterion_grows_epsilon_until_some_instance_gives_a_gradient():
-    module = criterion(dl.AdaptiveEpsilon(-0.5, growth=1.5))
+    module = criterion(dl.GrowingEpsilon(-0.5, growth=1.5))
     values = []
     for _ in range(5):
         module(SCORES, COST)
@@ -103,7 +103,7 @@ def test_the_criterion_grows_epsilon_until_some_instance_gives_a_gradient():
     ids=["zero", "negative", "shifted", "integer"],
 )
 def test_a_positive_loss_is_one_above_the_best_possible_whatever_its_constant(cost):
-    wrong, right = criterion(dl.AdaptiveEpsilon(-0.5)), criterion(dl.AdaptiveEpsilon(-0.5))
+    wrong, right = criterion(dl.GrowingEpsilon(-0.5)), criterion(dl.GrowingEpsilon(-0.5))
     wrong(SCORES, cost)
     assert float(wrong.epsilon) == pytest.approx(-0.55)
     right(torch.tensor([[9.0, 1.0, 1.0]], requires_grad=True), cost)
@@ -118,14 +118,14 @@ def test_a_fixed_epsilon_stays():
 
 
 def test_epsilon_survives_in_the_state_dict():
-    module = criterion(dl.AdaptiveEpsilon(-0.5))
+    module = criterion(dl.GrowingEpsilon(-0.5))
     for _ in range(4):
         module(SCORES, COST)
     assert float(module.epsilon) == pytest.approx(-0.5 * 1.1**4)
     file = io.BytesIO()
     torch.save(module.state_dict(), file)
     file.seek(0)
-    other = criterion(dl.AdaptiveEpsilon(-0.5))
+    other = criterion(dl.GrowingEpsilon(-0.5))
     other.load_state_dict(torch.load(file, weights_only=True))
     assert float(other.epsilon) == float(module.epsilon)
     other(SCORES, COST)
@@ -146,7 +146,7 @@ def test_epsilon_survives_in_the_state_dict():
 )
 def test_options_of_adaptive_epsilon_are_checked(options, message):
     with pytest.raises(ValueError, match=message):
-        dl.AdaptiveEpsilon(**options)
+        dl.GrowingEpsilon(**options)
 
 
 def test_a_criterion_refuses_epsilon_zero_when_it_is_made():
@@ -155,8 +155,6 @@ def test_a_criterion_refuses_epsilon_zero_when_it_is_made():
 
 
 def test_a_criterion_shows_its_settings():
-    shown = repr(criterion(dl.AdaptiveEpsilon(-0.5, reset=True), sides="both", samples=3))
-    assert all(
-        part in shown for part in ("Choice()", "sides='both'", "samples=3", "AdaptiveEpsilon(-0.5", "reset=True")
-    )
+    shown = repr(criterion(dl.GrowingEpsilon(-0.5, reset=True), sides="both", samples=3))
+    assert all(part in shown for part in ("Choice()", "sides='both'", "samples=3", "GrowingEpsilon(-0.5", "reset=True"))
     assert "epsilon=-2" in repr(criterion(-2.0))

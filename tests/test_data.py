@@ -223,7 +223,7 @@ def test_digits_are_the_bundled_ones_and_every_fifth_of_a_class_is_for_testing(t
 @pytest.mark.parametrize("name", SOURCES)
 def test_the_table_is_complete(name):
     source = SOURCES[name]
-    assert len(source.classes) == 10
+    assert len(source.classes) == (10 if source.shape else 0)
     sums = [sum_ for forms in {**source.files, **source.archive}.values() for sum_ in forms.values()]
     assert all(len(bytes.fromhex(sum_)) == 32 for sum_ in sums)
     assert len(set(sums)) == len(sums)
@@ -650,6 +650,9 @@ def test_fetch_makes_sets_ready(mirror, tmp_path, capsys):
 
 def test_fetch_all_is_every_set(capsys, monkeypatch):
     monkeypatch.setattr(command, "load", lambda *_: load("digits"))
+    for source in SOURCES.values():
+        if not source.shape:
+            monkeypatch.setattr(command.tables, source.reader, lambda *_: None)
     assert [line.split(":")[0] for line in run(capsys, "fetch", "all").splitlines()] == list(SOURCES)
 
 

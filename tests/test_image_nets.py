@@ -8,6 +8,7 @@ from torch import nn
 from torch.nn import functional
 
 import directloss as dl
+from directloss.nets import blocks, resnet
 
 NETS = {
     "lenet": (dl.nets.LeNet, (1, 28, 28), (500,)),
@@ -15,6 +16,7 @@ NETS = {
     "conv-scale": (dl.nets.ConvScale, (3, 32, 32), ()),
     "resnet9": (dl.nets.ResNet9, (3, 32, 32), (256,)),
     "resnet18": (dl.nets.ResNet18, (3, 32, 32), (512,)),
+    "whitenet": (lambda **options: dl.nets.WhiteNet(width=8, **options), (3, 32, 32), (32,)),
     "linear-scale": (lambda **options: dl.nets.LinearScale(12, **options), (12,), ()),
     "mlp": (lambda **options: dl.nets.MLP(12, **options), (12,), (64,)),
 }
@@ -50,6 +52,11 @@ def test_one_row_or_number_for_each_image(net, inputs, outputs, generator):
             lambda: dl.nets.ResNet9(3, 16),
             9 * (3 * 16 + (2 + 2 * 4 + 8 + 32 + 2 * 64) * 16**2) + 2 * (1 + 3 * 2 + 4 + 3 * 8) * 16,
         ),
+        # The first filters are fixed: no parameters.
+        (
+            lambda: dl.nets.WhiteNet(3, 16),
+            9 * (24 * 16 + (1 + 4 + 3 * 16) * 16**2) + 4 * (1 + 4 + 4) * 16,
+        ),
         (lambda: dl.nets.MLP(12, (8, 9), 5), 8 * 13 + 9 * 9 + 5 * 10),
         (lambda: dl.nets.MLP(12, (), 5), 5 * 13),
     ],
@@ -67,7 +74,7 @@ def test_a_lenet_is_the_paper_s_stack_with_relu_before_the_pool(generator):
 
 
 def test_relu_after_the_pool_gives_the_values_and_gradients_of_relu_before_it(generator):
-    pool, relu = dl.nets._pool_relu()
+    pool, relu = blocks.pool_relu()
     x = torch.randn(2, 3, 8, 8, generator=generator)
     results = []
     for order in (nn.Sequential(pool, relu), nn.Sequential(relu, pool)):
@@ -86,9 +93,9 @@ def test_an_mlp_is_linear_layers_with_relus_between(generator):
 
 def test_a_wider_block_halves_the_image_and_an_equal_one_keeps_it():
     x = images(1, 8, 6, 6)
-    block = dl.nets._BasicBlock(8, 8, "group")
+    block = resnet.BasicBlock(8, 8, "group")
     torch.testing.assert_close(block(x), torch.relu(x + block.body(x)))
-    assert dl.nets._BasicBlock(8, 16, "group")(x).shape == (1, 16, 3, 3)
+    assert resnet.BasicBlock(8, 16, "group")(x).shape == (1, 16, 3, 3)
 
 
 @pytest.mark.parametrize(
@@ -136,7 +143,7 @@ def gradients(net, x, used):
     return [parameter.grad.clone() for parameter in net.parameters()]
 
 
-@pytest.mark.parametrize("net", [dl.nets.ResNet9, dl.nets.ResNet18])
+@pytest.mark.parametrize("net", [dl.nets.ResNet9, dl.nets.ResNet18, dl.nets.WhiteNet])
 def test_with_group_norm_images_left_out_change_no_gradient(net, generator):
     net, x, used = net(norm="group", generator=generator).double(), images(4, 3, 8, 8).double(), [0, 2]
     torch.testing.assert_close(gradients(net, x, used), gradients(net, x[used], [0, 1]))
@@ -146,6 +153,36 @@ def test_with_batch_norm_they_do(generator):
     net, x, used = dl.nets.ResNet9(generator=generator).double(), images(4, 3, 8, 8).double(), [0, 2]
     with pytest.raises(AssertionError):
         torch.testing.assert_close(gradients(net, x, used), gradients(net, x[used], [0, 1]))
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_whitened_patches_are_uncorrelated_with_unit_variance(channels, generator):
+    mixed = nn.functional.conv2d(images(200, 1, 16, 16), torch.rand(channels, 1, 3, 3, generator=generator))
+    mixed = (mixed - mixed.mean((0, 2, 3), keepdim=True)) / mixed.std((0, 2, 3), keepdim=True)
+    net = dl.nets.WhiteNet(channels, 4, generator=generator).whiten(mixed + 0.1 * torch.randn(mixed.shape))
+    found = net[1](mixed + 0.1 * torch.randn(mixed.shape)).movedim(1, -1).flatten(0, -2)
+    half = 4 * channels
+    torch.testing.assert_close(found[:, :half], -found[:, half:])
+    torch.testing.assert_close(found[:, :half].T.cov(), torch.eye(half), atol=0.1, rtol=0)
+
+
+def test_the_first_filters_are_saved_but_not_trained(generator):
+    net = dl.nets.WhiteNet(1, 4, generator=generator).whiten(images(50, 1, 8, 8))
+    before = net[1].filters.clone()
+    net(images(3, 1, 8, 8)).sum().backward()
+    torch.optim.SGD(net.parameters(), lr=1.0).step()
+    assert torch.equal(net[1].filters, before)
+    other = dl.nets.WhiteNet(1, 4)
+    other.load_state_dict(net.state_dict())
+    assert torch.equal(other[1].filters, before)
+
+
+def test_a_convolution_of_a_whitenet_begins_as_the_identity(generator):
+    group = dl.nets.WhiteNet(1, 16, generator=generator)[3]
+    x = images(2, 8, 6, 6)
+    torch.testing.assert_close(group.conv1(x)[:, :8], x)
+    wide = images(2, 16, 6, 6)
+    torch.testing.assert_close(group.conv2(wide), wide)
 
 
 @pytest.mark.parametrize("width", [1, 2, 5, 16])
@@ -164,6 +201,9 @@ def test_group_norm_takes_any_width_and_keeps_one_pixel_alive(width, generator):
         (lambda: dl.nets.LeNet(3, size=17, outputs=7), (3, 17, 17), 7),
         (lambda: dl.nets.ConvScale(1, size=6), (1, 6, 6), None),
         (lambda: dl.nets.ResNet9(1, 4), (1, 8, 8), 32),
+        (lambda: dl.nets.WhiteNet(1, 4), (1, 8, 8), 16),
+        (lambda: dl.nets.WhiteNet(1, 4), (1, 28, 28), 16),
+        (lambda: dl.nets.WhiteNet(1, 4), (1, 2, 9), 16),
         (lambda: dl.nets.ResNet9(1, 4), (1, 28, 28), 32),
         (lambda: dl.nets.ResNet9(1, 4), (1, 9, 30), 32),
         (lambda: dl.nets.ResNet18(1, norm="group"), (1, 1, 1), 512),
@@ -179,7 +219,7 @@ def test_an_empty_batch_is_fine():
     assert dl.nets.LeNetScale()(torch.zeros(0, 1, 28, 28)).shape == (0,)
 
 
-@pytest.mark.parametrize("name", ["lenet", "conv-scale", "resnet9"])
+@pytest.mark.parametrize("name", ["lenet", "conv-scale", "resnet9", "whitenet"])
 def test_layouts_change_speed_alone(name, generator):
     net, shape, _ = NETS[name]
     net, x = net(generator=generator), images(4, *shape)
@@ -190,7 +230,7 @@ def test_layouts_change_speed_alone(name, generator):
     torch.testing.assert_close(net(x.to(memory_format=torch.channels_last)), net(x))
 
 
-@pytest.mark.parametrize("name", ["lenet", "conv-scale", "resnet9"])
+@pytest.mark.parametrize("name", ["lenet", "conv-scale", "resnet9", "whitenet"])
 def test_every_convolution_is_and_stays_channels_last(name):
     net, (channels, side, _), _ = NETS[name]
     net, plain = net(), {key: value.contiguous() for key, value in net().state_dict().items()}

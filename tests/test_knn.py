@@ -13,11 +13,12 @@ import two_processes
 import directloss as dl
 from directloss.cli import main
 from directloss.errors import UserError
-from directloss.experiments import curves, neighbor_training, neighbors
-from directloss.experiments.images import Images, accuracy, augment
+from directloss.experiments import curves, neighbor_training
+from directloss.experiments.images import Images, accuracy, augment, embed
+from directloss.experiments.neighbor_recipes import METHODS, Config, best, paper
 from directloss.experiments.neighbor_training import Training, check_batch
 from directloss.experiments.neighbor_training import train_cell as train
-from directloss.experiments.neighbors import EXPERIMENT, METHODS, best, paper
+from directloss.experiments.neighbors import EXPERIMENT
 from directloss.experiments.ranks import Ranks
 from directloss.lab import checkpoints
 from directloss.lab.store import Row, Store
@@ -28,7 +29,7 @@ def images():
     return Images(dl.data.load("digits"), 200)
 
 
-def small(method: str = "direct0", **changes) -> neighbors.Config:
+def small(method: str = "direct0", **changes) -> Config:
     return two_processes.tiny(method, **changes)
 
 
@@ -44,12 +45,21 @@ def test_every_method_learns_something(method, recipe, images, tmp_path):
     assert result["accuracy"] > untrained + 5
     assert [point["epoch"] for point in result["curve"]] == list(range(1, config.epochs + 1))
     assert result["sigma"] == result["curve"][result["best_epoch"] - 1]["sigma"]
-    assert (result["sigma"] > 0) == (method in ("direct1", "dsl"))
+    assert (result["sigma"] > 0) == (method in ("direct1", "dsl", "annealed"))
 
 
-@pytest.mark.parametrize("method", ["dsl", "neuralsort-stochastic"])
-def test_a_killed_run_goes_on_exactly(method, images, tmp_path):
-    config = small(method, epochs=3)
+@pytest.mark.parametrize(
+    ("method", "options"),
+    [
+        ("dsl", {}),
+        ("neuralsort-stochastic", {}),
+        ("softmax-knn", {"optimizer": "muon", "weight_decay": 0.0, "net": "whitenet", "augment": "alternate-reflect"}),
+        ("annealed", {"net": "whitenet", "augment": "flip-shift-erase", "rise": 0.3}),
+        ("dsl", {"net": "whitenet", "scale_input": "one", "scale_learning_rate": 0.03}),
+    ],
+)
+def test_a_killed_run_goes_on_exactly(method, options, images, tmp_path):
+    config = small(method, epochs=3, **options)
     whole = train(config, images, tmp_path / "whole.pt")
 
     class KilledError(Exception):
@@ -68,11 +78,12 @@ def test_a_killed_run_goes_on_exactly(method, images, tmp_path):
     assert whole["accuracy"] == rest["accuracy"]
 
 
-@pytest.mark.parametrize("method", ["direct0", "dsl"])
-def test_a_sparse_backward_pass_gives_the_same_gradients(method, images):
+@pytest.mark.parametrize(("method", "net"), [("direct0", "resnet9"), ("dsl", "resnet9"), ("dsl", "whitenet")])
+def test_a_sparse_backward_pass_gives_the_same_gradients(method, net, images):
     gradients = []
     for sparse in (False, True):
-        training = Training(small(method, norm="group", sparse=sparse, sides="one", epsilon=-0.05), images, Ranks())
+        config = small(method, net=net, norm="group", sparse=sparse, sides="one", epsilon=-0.05)
+        training = Training(config, images, Ranks())
         training.optimizer = torch.optim.SGD(training.net.parameters(), lr=0.0)
         batch = torch.arange(200)
         seen = training.step(batch, batch[:0])
@@ -124,6 +135,89 @@ def test_images_are_moved_by_two_pixels_at_most(kind):
     assert {column for _, column in places} == ({1, 2, 3, 4, 5} if kind == "shift" else {1, 2, 3, 4, 5, 6, 7})
 
 
+def test_a_border_that_reflects_repeats_the_image():
+    image = torch.arange(25, dtype=torch.uint8).view(1, 1, 5, 5).expand(40, -1, -1, -1)
+    moved = augment(image, "reflect", torch.Generator().manual_seed(0))
+    padded = torch.nn.functional.pad(image[:1].float(), (2, 2, 2, 2), "reflect").to(torch.uint8)
+    windows = {padded[0, 0, i : i + 5, j : j + 5].numpy().tobytes() for i in range(5) for j in range(5)}
+    assert {one.contiguous().numpy().tobytes() for one in moved[:, 0]} <= windows
+    assert len({one.contiguous().numpy().tobytes() for one in moved[:, 0]}) > 10
+
+
+def test_alternate_flips_mirror_each_image_in_every_second_epoch(images):
+    training = Training(small(net="whitenet", augment="alternate"), images, Ranks())
+    seen = []
+    for epoch in range(4):
+        training.epoch = epoch
+        training.train_net = lambda inputs: seen.append(inputs) or training.net(inputs)
+        training.step(torch.arange(100), torch.arange(0))
+    plain = images.normalize(images.train[:100])
+    for one, image in enumerate(plain):
+        turned = [not torch.equal(batch[one], image) for batch in seen]
+        assert turned in ([True, False, True, False], [False, True, False, True]) or torch.equal(image, image.flip(-1))
+        assert torch.equal(seen[0][one].flip(-1), seen[1][one])
+    assert 30 < training.turned[:100].sum() < 70
+
+
+def test_a_square_is_erased_by_the_mean_of_each_image(images):
+    varied = augment(images.train[:200], "erase", torch.Generator().manual_seed(0), side=4)
+    for before, after in zip(images.train[:200], varied, strict=True):
+        changed = (before != after)[0].nonzero()
+        if len(changed):
+            low, high = changed.min(0).values, changed.max(0).values
+            assert (high - low < 4).all()
+            assert set(after[0][tuple(changed.mT)].tolist()) == {int(before.float().mean())}
+
+
+def test_one_scale_and_epsilon_are_in_the_units_of_the_embeddings(images):
+    config = small("dsl", net="whitenet", norm="group", scale_input="one", sides="one", epsilon=-2.0, augment="none")
+    found = []
+    for factor in (1.0, 10.0):
+        training = Training(config, images, Ranks())
+        sigma = training.companion.log_sigma
+        sigma.data += torch.tensor(factor).log()
+        leaf = factor * training.net(images.normalize(images.train[:50]))
+        loss, scale = training._loss(leaf, images.train_labels[:50], 50, leaf, torch.Generator().manual_seed(0))
+        found.append((loss.item(), torch.autograd.grad(loss, [sigma])[0].item(), scale / factor))
+    assert found[0][1] != 0
+    assert found[0] == pytest.approx(found[1], rel=1e-4)
+
+
+def test_one_scale_starts_by_the_spread_and_is_annealed_to_its_end(images):
+    training = Training(small("annealed", scale_start=3.0, scale_end=0.3, epochs=2), images, Ranks())
+    embedded = training.net.train()(images.normalize(images.train[:200])).detach()
+    start = 3 * torch.nn.functional.pdist(embedded).std().item()
+    assert training.companion.log_sigma.exp().item() == pytest.approx(start, rel=1e-4)
+    points = [training.run_epoch() for _ in range(2)]
+    steps = 2 * (len(images.train) // 200)
+    assert points[-1]["sigma"] < points[0]["sigma"] < start
+    last = start * 0.1 ** ((steps - 1) / steps)
+    assert training.companion.log_sigma.exp().item() == pytest.approx(last, rel=1e-4)
+
+
+def test_mirrored_embeddings_are_a_column_of_their_own(images, tmp_path):
+    result = train(small(mirror=True, epochs=1), images, tmp_path / "checkpoint.pt")
+    plain, mirrored = (
+        embed(Training(small(), images, Ranks()).net, images, images.test, mirror=m) for m in (False, True)
+    )
+    net = Training(small(), images, Ranks()).net
+    other = embed(net, images, images.test.flip(-1))
+    torch.testing.assert_close(mirrored, (plain + other) / 2)
+    (whole,) = EXPERIMENT.tables([row(0, "dsl", 5, 99.0, mirrored_accuracy=99.5), row(0, "dsl", 3, 98.0)], "")
+    header, body = whole.cells()
+    assert [line[header.index("mirrored %")] for line in body] == ["99.50", ""]
+    assert 0 < result["mirrored_accuracy"] <= 100
+    assert "mirrored_accuracy" not in train(small(epochs=1), images, tmp_path / "other.pt")
+
+
+def test_the_classifier_of_softmax_knn_learns_with_the_net(images, tmp_path):
+    training = Training(small("softmax-knn", smoothing=0.1), images, Ranks())
+    before = training.companion.weight.clone()
+    first = training.run_epoch()
+    assert not torch.equal(before, training.companion.weight)
+    assert training.run_epoch()["loss"] < first["loss"]
+
+
 @pytest.fixture(scope="module")
 def together(tmp_path_factory):
     """What two processes of torchrun made: their folder, and what they printed."""
@@ -146,10 +240,10 @@ def test_two_processes_train_together(method, images, together):
     assert second["result"] == {}
     one = two_processes.step(method, images, Ranks())
     start = two_processes.Training(two_processes.tiny(method, norm="group"), images, Ranks())
-    before = {**start.net.state_dict(prefix="net."), **start.scale_net.state_dict(prefix="scale.")}
+    before = {**start.net.state_dict(prefix="net."), **start.companion.state_dict(prefix="scale.")}
     for name, value in one.items():
         torch.testing.assert_close(first["step"][name], value, rtol=1e-4, atol=1e-6, msg=name)
-        assert not torch.equal(value, before[name]) or (method != "dsl" and name.startswith("scale.")), name
+        assert not torch.equal(value, before[name]) or (method == "neuralsort" and name.startswith("scale.")), name
 
 
 def test_the_command_runs_in_two_processes(together):
@@ -166,7 +260,18 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-KEYS = ("data", "method", "k", "net", "recipe", "epochs", "accuracy", "validation_accuracy", "sigma")
+KEYS = (
+    "data",
+    "method",
+    "k",
+    "net",
+    "recipe",
+    "epochs",
+    "accuracy",
+    "mirrored_accuracy",
+    "validation_accuracy",
+    "sigma",
+)
 KEYS += ("seconds_per_epoch", "seconds_per_query", "seed")
 QUICK = "knn --data digits --k 3 --epochs 1 --width 4 --candidates 200"
 
@@ -223,7 +328,8 @@ def test_curves_show_the_method_by_colour_and_each_k_by_itself():
     figure = curves.draw(rows)
     assert [axis.get_ylabel() for axis in figure.axes] == ["mnist, k = 1", "", "", "mnist, k = 5", "", ""]
     assert [axis.get_xlabel() for axis in figure.axes] == [""] * 3 + ["epoch"] * 3
-    assert [axis.get_title() for axis in figure.axes] == [*curves.CURVES.values(), "", "", ""]
+    titles = [label for name, label in curves.CURVES.items() if name != "sigma"]  # none of them has noise
+    assert [axis.get_title() for axis in figure.axes] == [*titles, "", "", ""]
     one, five = figure.axes[0], figure.axes[3]
     assert [line.get_ydata()[0] for line in (*one.lines, *five.lines)] == pytest.approx([0.6, 0.1, 0.1])  # 0.6: a mean
     (band,) = one.collections
@@ -234,10 +340,23 @@ def test_curves_show_the_method_by_colour_and_each_k_by_itself():
     assert [text.get_text() for text in legend.texts] == ["dsl", "neuralsort"]
 
 
+def test_the_scale_has_a_panel_for_the_methods_that_have_noise():
+    point = {"epoch": 1, "loss": 0.1, "validation_accuracy": 0.9, "active": 0.5}
+    rows = [
+        {"data": "mnist", "method": method, "k": 5, "seed": 0, "curve": [point | {"sigma": sigma}]}
+        for method, sigma in (("dsl", 3.0), ("neuralsort", 0.0))
+    ]
+    figure = curves.draw(rows)
+    assert [axis.get_title() for axis in figure.axes] == list(curves.CURVES.values())
+    assert [line.get_ydata().tolist() for line in figure.axes[-1].lines] == [[3.0]]
+    assert figure.axes[-1].get_yscale() == "log"
+    assert [text.get_text() for text in figure.legends[0].texts] == ["dsl", "neuralsort"]
+
+
 def test_a_net_that_cannot_take_the_images_is_refused(folder, capsys):
     for arguments, message in (
         ("--net lenet", "--net lenet is not for these images: size is 8"),
-        ("--net lenet --width 4", "--width is of a resnet9, but the net for digits is lenet"),
+        ("--net lenet --width 4", "--width is of a resnet9 or a whitenet, but the net for digits is lenet"),
     ):
         with pytest.raises(SystemExit):
             main(["knn", "--data", "digits", *arguments.split()])
@@ -254,9 +373,20 @@ def test_the_paper_recipe_keeps_its_limit_and_nets():
 
 def test_settings_of_the_direct_loss_leave_a_relaxation_as_it_is():
     dsl, relaxed = EXPERIMENT.cells(data="cifar-10", methods="dsl,neuralsort")
-    assert (dsl.sides, dsl.epsilon, dsl.samples) == ("one", -50.0, 20)
-    assert (relaxed.sides, relaxed.samples) == ("both", 1)
-    assert dsl.learning_rate == relaxed.learning_rate
+    assert (dsl.sides, dsl.epsilon, dsl.samples) == ("one", -50.0, 10)
+    assert relaxed.samples == 1
+    for name in (
+        "net",
+        "width",
+        "epochs",
+        "candidates",
+        "augment",
+        "optimizer",
+        "learning_rate",
+        "weight_decay",
+        "rise",
+    ):
+        assert getattr(dsl, name) == getattr(relaxed, name)
     (slower,) = EXPERIMENT.cells(methods="neuralsort", learning_rate=1e-4)
     assert slower.learning_rate == 1e-4
 
@@ -304,6 +434,10 @@ def test_seeds_are_cells_of_their_own():
         ("--epsilon nan", "--epsilon is nan; expected a finite number"),
         ("--learning-rate 0", "--learning-rate is 0.0; expected a finite number above 0"),
         ("--learning-rate nan", "--learning-rate is nan; expected a finite number"),
+        ("--augment spin", "augment has 'spin'; expected of none, flip"),
+        ("--augment flip-alternate", "augment has both flip and alternate; give one of them"),
+        ("--rise 1", "--rise is 1.0; expected at most 0.9"),
+        ("--scale-start 0", "--scale-start is 0.0; expected a finite number above 0"),
         ("--sides none", "--sides has 'none'; choose from one, both"),
         (
             "--queries 1100",

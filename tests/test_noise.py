@@ -72,6 +72,13 @@ def test_the_density_is_the_slope_of_the_quantile_turned_over(noise, reference, 
 
 
 @every_noise
+def test_the_score_is_the_slope_of_the_logarithm_of_the_density_turned_over(noise, reference, variance):
+    value = torch.linspace(-3, 6, 50, dtype=torch.float64).requires_grad_()
+    (slope,) = torch.autograd.grad(noise.density(value).log().sum(), value)
+    torch.testing.assert_close(noise.score(value.detach()), -slope)
+
+
+@every_noise
 def test_quantiles_of_uniform_draws_have_mean_zero_and_the_variance(noise, reference, variance):
     """By the midpoint rule, whose error is at most a few of its cells at the ends."""
     cells = 1 << 20

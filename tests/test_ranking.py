@@ -94,3 +94,22 @@ def test_equal_values_are_counted_once():
 def test_bad_input_is_refused_at_the_boundary(values, scores, message):
     with pytest.raises((TypeError, ValueError), match=message):
         dl.Ranking(values).solve(scores)
+
+
+def test_a_masked_list_is_ranked_like_the_short_list_alone(generator):
+    scores, values = torch.randn(50, 6, generator=generator), torch.randn(6, generator=generator)
+    mask = torch.rand(50, 6, generator=generator) < 0.6
+    y = dl.Ranking(values, mask).solve(scores)
+    best = values.sort(descending=True).values
+    for one, there, given in zip(y, mask, scores, strict=True):
+        count = int(there.sum())
+        assert (one[~there] == 0).all()
+        if count:
+            torch.testing.assert_close(one[there], dl.Ranking(best[:count]).solve(given[there]))
+
+
+def test_a_mask_of_another_length_or_type_is_refused():
+    with pytest.raises(ValueError, match="mask of \\(3,\\) entries, but the scores have \\(4,\\)"):
+        dl.Ranking(torch.arange(4), torch.ones(3, dtype=torch.bool)).solve(torch.zeros(4))
+    with pytest.raises(TypeError, match="boolean tensor, True where there is an item"):
+        dl.Ranking(torch.arange(4), torch.ones(4))

@@ -196,7 +196,7 @@ def test_a_factor_may_have_batch_axes_that_the_first_part_lacks(row):
 @every_parts
 def test_a_criterion_trains_every_part(row):
     scores = tuple(part.requires_grad_() for part in row.scores(5))
-    criterion = dl.DirectLoss(row.structure, epsilon=dl.AdaptiveEpsilon(-1.0), sides="both", samples=3)
+    criterion = dl.DirectLoss(row.structure, epsilon=dl.GrowingEpsilon(-1.0), sides="both", samples=3)
     loss, y = criterion(scores, row.cost(5), scale=1.0, return_structure=True)
     loss.backward()
     assert y.shape == (3, *scores[0].shape)

@@ -67,7 +67,7 @@ def test_vmap_of_grad_takes_a_scale_for_each_instance(row, wanted):
 def test_compiled_training_steps_give_the_same_gradient(generator):
     net = torch.nn.Linear(2, 4)
     x, cost = torch.randn(5, 2, generator=generator), torch.randn(5, 4, generator=generator)
-    criterion = dl.DirectLoss(dl.Subset(2), epsilon=dl.AdaptiveEpsilon(-0.5), samples=3)
+    criterion = dl.DirectLoss(dl.Subset(2), epsilon=dl.GrowingEpsilon(-0.5), samples=3)
 
     def step(x):
         return criterion(net(x), cost, scale=1.0, generator=torch.Generator().manual_seed(0)).sum()

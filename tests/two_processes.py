@@ -10,11 +10,11 @@ from torch import Tensor
 import directloss as dl
 from directloss.cli import main
 from directloss.experiments.images import Images
+from directloss.experiments.neighbor_recipes import Config, best
 from directloss.experiments.neighbor_training import Training, train_cell
-from directloss.experiments.neighbors import Config, best
 from directloss.experiments.ranks import Ranks
 
-METHODS = ("dsl", "neuralsort")
+METHODS = ("dsl", "neuralsort", "softmax-knn")
 
 
 @dataclass(frozen=True)
@@ -37,9 +37,11 @@ def step(method: str, images: Images, ranks: Ranks) -> dict[str, Tensor]:
     training = Training(tiny(method, augment="none", norm="group"), images, ranks)
     training.criterion.direct.noise = Ramp()
     training.optimizer = torch.optim.SGD(training.net.parameters(), lr=1.0)
-    training.scale_optimizer = torch.optim.SGD(training.scale_net.parameters(), lr=1.0)
+    if method == "softmax-knn":
+        training.optimizer.add_param_group({"params": list(training.companion.parameters())})
+    training.scale_optimizer = torch.optim.SGD(training.companion.parameters(), lr=1.0)
     training.step(torch.arange(200), torch.arange(0))
-    return {**training.net.state_dict(prefix="net."), **training.scale_net.state_dict(prefix="scale.")}
+    return {**training.net.state_dict(prefix="net."), **training.companion.state_dict(prefix="scale.")}
 
 
 if __name__ == "__main__":

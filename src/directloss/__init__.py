@@ -38,16 +38,37 @@ _PUBLIC = {
     # losses: loss(scores, supervision, structure, ...)
     "DirectLoss": "losses.criterion",
     "direct_loss": "losses.direct",
-    "AdaptiveEpsilon": "losses.epsilon",
+    "GrowingEpsilon": "losses.growth",
+    "contrastive": "losses.contrastive",
+    "fenchel_young": "losses.fenchel_young",
+    "rank_pool": "losses.rank_pool",
+    "reinforce": "losses.reinforce",
+    "smooth_top_k": "losses.smooth_top_k",
+    "spo_plus": "losses.spo_plus",
+    "structured_hinge": "losses.hinge",
+    "likelihood": "losses.likelihood",
     # layers: layer(scores, structure, ...) -> y
+    "AdaptiveStep": "layers.adaptive_step",
+    "blackbox": "layers.blackbox",
+    "identity": "layers.identity",
+    "imle": "layers.imle",
+    "neural_neighbors": "layers.neural_neighbors",
     "neuralsort": "layers.neuralsort",
+    "ot_top_k": "layers.ot_top_k",
+    "perturbed": "layers.perturbed",
     "relaxed_subset": "layers.relaxed_subset",
     "sinkhorn": "layers.sinkhorn",
+    "soft_rank": "layers.soft_rank",
+    "soft_sort": "layers.soft_sort",
+    "softmax": "layers.softmax",
+    "sparsemap": "layers.sparsemap",
     # judging: what is right, and what a rule or a solver does
     "Audit": "judging.measurement",
     "audit": "judging.audit",
     "check_structure": "judging.check",
+    "compare": "lab.compare",
     "exact": "judging.exact",
+    "regret": "judging.regret",
     "suggest_epsilon": "judging.suggest",
     # k nearest neighbours: a loss for your own loop, and a scikit-learn classifier
     "DirectNeighborsClassifier": "neighbors.classifier",
@@ -57,9 +78,9 @@ _PUBLIC = {
     "set_num_threads": "threads",
 }
 # Modules that the core does not need, and the extra that brings each.
-_EXTRAS = {"sklearn": "sklearn", "highspy": "highs"}
-# Task losses as linear costs, the paper's nets, and data sets.
-_MODULES = ("costs", "nets", "data")
+_EXTRAS = {"sklearn": "sklearn", "highspy": "highs", "cyclopts": "lab", "joblib": "lab", "rich": "lab"}
+# Task losses as linear costs, measures of predictions, the paper's nets, and data sets.
+_MODULES = ("costs", "metrics", "nets", "data")
 
 __all__ = [*_PUBLIC, *_MODULES]
 

@@ -102,6 +102,13 @@ class Vertices(NamedTuple):
             None if self.values is None else self.values[index],
         )
 
+    def repeated(self, count: int) -> "Vertices":
+        """The same structures ``count`` times, along a new leading axis."""
+        positions, values = (
+            None if tensor is None else tensor.expand(count, *tensor.shape) for tensor in (self.positions, self.values)
+        )
+        return Vertices(self.entries, positions, values)
+
     def dense(self, dtype: torch.dtype) -> Tensor:
         """The structures themselves, (..., *E)."""
         leading = self.slots.shape[:-1]
@@ -187,41 +194,44 @@ class Vertices(NamedTuple):
         if factor != 1:
             total = self.difference(ends, shape, dtype, weights)
             return torch.where(total == 0, 0.0, total * factor)
-        padded = (*[1] * (len(leading) + len(self.entries) - len(shape)), *shape)
-        summed, own = padded[: len(leading)], torch.Size(padded[len(leading) :])
-        if self.positions is None:
-            ahead, behind = (
-                self._weighted(end, None if weights is None else weights[side], dtype) for side, end in enumerate(ends)
-            )
-            return (ahead - behind).reshape(*leading, *self.entries).sum_to_size(padded).reshape(shape)
-        over_samples = summed == (1, *leading[1:])
-        axes = [0] if over_samples else [axis for axis, size in enumerate(summed) if size == 1]
-        kept = [size for axis, size in enumerate(summed) if axis not in axes]
-        alone = over_samples and leading[0] == 1  # nothing to sum over
-        last = tuple(range(len(kept), len(leading)))
-        total = torch.zeros((*kept, math.prod(own)), dtype=dtype, device=self.positions.device)
-        sums = []
-        for side, end in enumerate(ends):
-            where = self.positions[end, 0] if alone else self.positions[end]
-            if own != self.entries:
-                where = self._within(where, own)
-            values = self._weighted(end, None if weights is None else weights[side], dtype)
-            values = values[0] if alone and values.dim() == len(leading) + 1 else values
-            values = values.expand(where.shape)
-            if not alone and axes:
-                where, values = (tensor.movedim(axes, last).flatten(len(kept)) for tensor in (where, values))
-            sums.append(total.scatter_add(-1, where, values))
-        return (sums[0] - sums[1]).reshape(shape)
+        ahead, behind = (
+            self.select(end).sum_to(shape, dtype, None if weights is None else weights[side])
+            for side, end in enumerate(ends)
+        )
+        return ahead - behind
 
-    def _weighted(self, index: int, weights: Tensor | None, dtype: torch.dtype) -> Tensor:
-        """What stands in the slots at ``index`` of the leading axis, times the weights; broadcasts to (..., K)."""
+    def sum_to(self, shape: Sequence[int], dtype: torch.dtype, weights: Tensor | None = None) -> Tensor:
+        """The structures (..., *E), times weights that broadcast to (..., K), summed to a shape that broadcasts to it.
+
+        A mean over samples is ``sum_to`` the shape without their axis, over their number: nothing dense is made for
+        each sample.
+        """
+        leading = self.slots.shape[:-1]
+        padded = (*[1] * (len(leading) + len(self.entries) - len(shape)), *shape)
+        values = self._weighted(weights, dtype)
+        if self.positions is None:
+            dense = values.expand(self.slots.shape).reshape(*leading, *self.entries)
+            return dense.sum_to_size(padded).reshape(shape)
+        summed, own = padded[: len(leading)], torch.Size(padded[len(leading) :])
+        where = self.positions if own == self.entries else self._within(self.positions, own)
+        axes = [axis for axis, size in enumerate(summed) if size == 1]
+        kept = [size for axis, size in enumerate(summed) if axis not in axes]
+        last = tuple(range(len(kept), len(leading)))
+        where, values = (
+            tensor.movedim(axes, last).flatten(len(kept)) for tensor in (where, values.expand(where.shape))
+        )
+        total = torch.zeros((*kept, math.prod(own)), dtype=dtype, device=where.device)
+        return total.scatter_add(-1, where, values).reshape(shape)
+
+    def _weighted(self, weights: Tensor | None, dtype: torch.dtype) -> Tensor:
+        """What stands in the slots, times the weights; broadcasts to (..., K)."""
         if self.values is None and weights is None:
             return torch.ones((), dtype=dtype, device=self.slots.device)
         if self.values is None or weights is None:
-            found = weights if self.values is None else self.values[index]
+            found = weights if self.values is None else self.values
             assert found is not None
             return found.to(dtype)
-        return self.values[index].to(dtype) * weights.to(dtype)
+        return self.values.to(dtype) * weights.to(dtype)
 
     def _positions_in(self, own: torch.Size) -> Tensor:
         """The positions, (..., K), in a tensor whose entries are ``own``, with axes of 1 along which it broadcasts."""

@@ -49,9 +49,9 @@ def difference(
 def weigh(
     positions: Tensor | None, values: Tensor | None, entries: Sequence[int], weights: Tensor
 ) -> np.ndarray | None:
-    """``<weights, y>`` and ``<|weights|, |y|>`` of vertices (..., K), (2, ...); None if kernels cannot read them.
+    """``<weights, y>`` and ``<|weights|, |y|>`` of vertices (..., K), (2, ...); None if the kernel cannot read them.
 
-    They read weights (B..., *E) for any B that ends the batch axes, in float32 or float64.
+    It reads weights (B..., *E) for any B that ends the batch axes, in float32 or float64.
     """
     shape = (values if positions is None else positions).shape  # type: ignore[union-attr]
     leading, axes = shape[:-1], weights.dim() - len(entries)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import directloss.data.raw as raw
+import directloss.data.tables as tables
 from directloss.data.images import data_folder, decoded_folders, find_altered, find_decoded, load
 from directloss.data.registry import SOURCES, find_source
 from directloss.errors import UserError
@@ -19,13 +20,13 @@ def show(data_dir: Path | None) -> None:
     table = Table("name", "train", "test", "shape", "classes", "files", title=f"data sets in {folder}")
     table.add_column("decoded", overflow="fold")
     for name, source in SOURCES.items():
-        copies = raw.find(source, folder)
+        copies, keeps = raw.find(source, folder), bool(source.files and source.shape)
         places = dict.fromkeys(str(path.parent.relative_to(folder)) for paths in copies.values() for path in paths)
         files = ", ".join(places) + (" (incomplete)" if raw.missing(source, copies) else "") if places else "-"
-        decoded = find_decoded(name, folder) if source.files else None
-        where = (files, decoded[0].parent if decoded else "-") if source.files else ("bundled", "not needed")
-        shape = "x".join(map(str, source.shape))
-        table.add_row(*map(str, (name, source.train, source.test, shape, len(source.classes), *where)))
+        decoded = find_decoded(name, folder) if keeps else None
+        where = (files if source.files else "bundled", decoded[0].parent if decoded else "-" if keeps else "not needed")
+        shape = "x".join(map(str, source.shape)) or source.unit
+        table.add_row(*map(str, (name, source.train, source.test, shape, len(source.classes) or "-", *where)))
     Console(width=None if sys.stdout.isatty() else 1000, markup=False).print(table)
 
 
@@ -34,8 +35,12 @@ def fetch(names: Sequence[str], data_dir: Path | None) -> None:
     if not names:
         raise UserError(f"name a data set to fetch: all, or some of {', '.join(SOURCES)}")
     for name in _chosen(names):
-        images = load(name, data_dir)
-        print(f"{name}: {len(images.train_images)} train and {len(images.test_images)} test images are ready")
+        source = find_source(name)
+        if source.shape:
+            load(name, data_dir)
+        else:
+            getattr(tables, source.reader)(data_dir)
+        print(f"{name}: {source.train} train and {source.test} test {source.unit} are ready")
 
 
 def verify(names: Sequence[str], data_dir: Path | None) -> None:
@@ -51,7 +56,7 @@ def verify(names: Sequence[str], data_dir: Path | None) -> None:
             print(f"OK       {path}" if found == expected else f"altered  {path}: SHA-256 {found}, expected {expected}")
         for file in raw.missing(source, copies):
             print(f"missing  {folder / source.folders[0] / file}")
-        for place in decoded_folders(name, folder) if source.files else ():
+        for place in decoded_folders(name, folder) if source.files and source.shape else ():
             for path, wrong in find_altered(place).items():
                 altered += bool(wrong)
                 print(f"altered  {path}: {wrong}" if wrong else f"OK       {path}")

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 import directloss.data.raw as raw
 from directloss.data.formats import Arrays
 from directloss.data.registry import Source, find_source
-from directloss.errors import need
+from directloss.errors import UserError, need
 from directloss.files import write_atomically
 
 _HOME = "~/.cache/directloss"
@@ -43,14 +43,13 @@ def load(name: str, data_dir: str | os.PathLike[str] | None = None, download: bo
     (1442, 1, 8, 8)
     """
     source, folder = find_source(name), data_folder(data_dir)
+    if not source.shape:
+        raise UserError(f"the data set {name} has no images; directloss.data.{source.reader}() reads it")
     if not source.files:
         return ImageSet(name, **_digits(), classes=source.classes)
     decoded = find_decoded(name, folder)
     if decoded is None:
-        if missing := raw.missing(source, raw.find(source, folder)):
-            if not download:
-                raise raw.not_found(name, folder, f"download is off (missing: {', '.join(missing)})")
-            raw.download(name, folder)
+        raw.provide(name, folder, download)
         _decode(name, folder)
         decoded = find_decoded(name, folder)
         assert decoded, "what was just decoded is there"

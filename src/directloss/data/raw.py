@@ -34,6 +34,15 @@ def missing(source: Source, copies: Copies) -> list[str]:
     return [] if any(copies[name] for name in source.archive) else [name for name in source.files if not copies[name]]
 
 
+def provide(name: str, folder: Path, fetch: bool = True) -> None:
+    """Get what is missing of a data set, or raise UserError if it may not be downloaded."""
+    source = find_source(name)
+    if lacking := missing(source, find(source, folder)):
+        if not fetch:
+            raise not_found(name, folder, f"download is off (missing: {', '.join(lacking)})")
+        download(name, folder)
+
+
 def read(name: str, folder: Path) -> Iterator[tuple[str, bytes]]:
     """The bytes of each file, packed or not, all of them checked."""
     source = find_source(name)

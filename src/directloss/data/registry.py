@@ -1,4 +1,4 @@
-"""What the data sets are: one table of shapes, classes, files, checksums and mirrors."""
+"""What the data sets are: one table of sizes, files, checksums and mirrors."""
 
 import hashlib
 from collections.abc import Callable, Mapping
@@ -14,14 +14,16 @@ Checksums = Mapping[str, Mapping[str, str]]
 class Source:
     """A data set and its published files.
 
-    `files` has the SHA-256 of every form that a file comes in, by the suffix of the form: plain, then packed. `archive`
-    holds all files in one. The mirrors have the archive, or else the last form of each file. No files: bundled.
+    `files` has the SHA-256 of every form that a file comes in, by the suffix of the form. `archive` holds all files in
+    one. The mirrors have the archive, or else the last form of each file. No files: bundled.
     """
 
-    shape: tuple[int, int, int]  # channels, height, width
     train: int
     test: int
-    classes: tuple[str, ...]
+    shape: tuple[int, ...] = ()  # of an image: channels, height, width; of other data nothing
+    classes: tuple[str, ...] = ()
+    unit: str = "images"
+    reader: str = "load"  # the function of directloss.data that reads it
     decode: Callable[[bytes, str], Arrays] = decode_idx
     folders: tuple[str, ...] = ()  # where its files may be; downloads go to the first
     mirrors: tuple[str, ...] = ()
@@ -147,4 +149,69 @@ SOURCES = {
         },
     ),
     "digits": Source(shape=(1, 8, 8), train=1442, test=355, classes=tuple("0123456789")),
+    "energy-knapsack": Source(
+        train=552,
+        test=237,
+        unit="days",
+        reader="load_energy",
+        folders=("energy-knapsack",),
+        mirrors=("https://github.com/PredOpt/predopt-benchmarks/raw/1a8e048/Knapsack/Trainer/",),
+        files={"Data.npz": {"": "7b512a53d6568af4a5c9b4d600086dc7acf49903d67bd434a05ce55bd828e07e"}},
+    ),
+    "web-ranking": Source(
+        train=201,
+        test=50,
+        unit="queries",
+        reader="load_ranking",
+        folders=("web-ranking",),
+        mirrors=("https://github.com/microsoft/LightGBM/raw/bae0b7b/examples/lambdarank/",),
+        files={
+            "rank.train": {
+                ".gz": "fb86079ed73ce9c88dfe63782edaceebaa6445fc0f0f123b06578e74db436736",
+                "": "a0c7201c89120879c14a5059e091f441cbf2a29b8aaef363885ccb1a530448df",
+            },
+            "rank.test": {
+                ".gz": "2debc1b573146a838d05664d21a4b1cbbda8953500d3088cdc3e11c015854841",
+                "": "3b1219ce117a0a36d2f76c02de7e7831c1d79af0d40f5195c03178bbe26c824b",
+            },
+            "rank.train.query": {"": "40cb5fef637229311cd30fab13cb7fb633b023e86a87ff04ec55db420143d6af"},
+            "rank.test.query": {"": "36dca82ba3bf99201bac3987b00a8fbf6fe5f563e9fa6d0da90e783710a32df4"},
+        },
+    ),
+    "letters": Source(
+        train=6877,
+        test=0,
+        unit="words",
+        reader="load_letters",
+        folders=("letters",),
+        mirrors=("https://ai.stanford.edu/~btaskar/ocr/",),
+        files={
+            "letter.data": {
+                "": "535363d0b7bc34246b1f8731719540f526b6807b12dda5d430d011d160bc7882",
+                ".gz": "4ef9522ffeaa68cad889ad8d02ad3fca411fe6a656546c236a183866157b3b34",
+            },
+        },
+    ),
+    "ud-english-ewt": Source(
+        train=12544,
+        test=2077,
+        unit="sentences",
+        reader="load_treebank",
+        folders=("ud-english-ewt",),
+        mirrors=("https://github.com/UniversalDependencies/UD_English-EWT/raw/15d613d/",),
+        files={
+            "en_ewt-ud-train.conllu": {
+                ".xz": "7e8496d11de12deb81c6dd479785ef225439de3f281dbf78f02459633645a9ad",
+                "": "3fb78e2b55482c8ee00caa653af436c88c9e5bc9a73ce26e4ae3ddc79d2b7e7b",
+            },
+            "en_ewt-ud-dev.conllu": {
+                ".xz": "343a1f0431c7eb0f7cf51f4d60d5d2b59dc0c94d26a4cd2fd4d4ab9c6af2dae4",
+                "": "531a54ff90d6ab12201c5a50c3e78e6ddac4de69abc4bce5d275d3cd29efe2b6",
+            },
+            "en_ewt-ud-test.conllu": {
+                ".xz": "694c114fe9170a1b052d7690b45ebe1081c7e8257035e5fe3462e8736a5a38fd",
+                "": "e266e515a0a7547657ed3d90d9ba46487d6bd251f27ad4269d4e8a427c8555cd",
+            },
+        },
+    ),
 }

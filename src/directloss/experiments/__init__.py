@@ -11,7 +11,9 @@ DECLARED = {
     "sort": ("sorting", "Learn to sort by matching: tables 1 and 2 of the paper."),
     "knn": ("neighbors", "Learn an embedding whose k nearest neighbours carry the right label: tables 3 and 4."),
     "dynamics": ("dynamics", "Trace how sorting is learned with both signs of epsilon: figure 3 of the paper."),
+    "decide": ("decisions", "Predict, then optimise: compare losses by the regret of the decisions they lead to."),
     "audit": ("audit", "Compare a loss's gradients with exact ones: bias, variance, direction and cost."),
+    "truth": ("truth", "Put every rule beside the exact gradient on four structures: the table of truth."),
     "distribution": ("distribution", "Show how the noise's scale spreads the predictions, beside Gibbs: figure 1."),
 }
 COMMANDS = (*DECLARED, "report", "results", "data")

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from directloss.experiments.audit import STRUCTURES, draw_instance
+from directloss.experiments.audit import draw_instance
 from directloss.lab import figures
 from directloss.lab.experiment import Context, Drawing, Experiment
 from directloss.lab.options import option
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 SIGMAS = (0.0, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.7, 1.0, 1.4, 2.0, 3.0, 4.0, 6.0, 10.0, 20.0)
+STRUCTURES = ("matching", "subset", "choice")  # whose scores are one tensor
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,7 @@ def sweep(instance: Instance, context: Context = Context()) -> list[Line]:
     from directloss.judging.exact import exact
 
     structure, scores, cost = draw_instance(instance.structure, instance.size, instance.k, instance.seed)
+    assert isinstance(scores, torch.Tensor)
     every = structure.enumerate(scores.double()).flatten(1)
     values = every @ scores.double().flatten()
     generator = torch.Generator().manual_seed(instance.seed)

@@ -33,33 +33,65 @@ class Images:
         return (images.float() - self.mean) / self.deviation
 
 
-def augment(images: Tensor, kind: str, generator: torch.Generator) -> Tensor:
-    """Mirror half of the images ("flip"), move each by up to two pixels ("shift"), both ("shift-flip") or "none"."""
+def augment(
+    images: Tensor, kind: str, generator: torch.Generator, turned: Tensor | None = None, side: int = 8
+) -> Tensor:
+    """Vary images by words that are joined with "-".
+
+    "flip" mirrors half of them at random, and "alternate" those that are ``turned`` (B,). "shift" moves each by up to
+    two pixels over a black border, "reflect" over one that repeats the image. "erase" makes a square of so many pixels
+    a side grey, somewhere in each. "none" does nothing.
+    """
+    words = kind.split("-")
+    if "flip" in words:
+        turned = torch.rand(len(images), generator=generator) < 0.5
+    if turned is not None and ("flip" in words or "alternate" in words):
+        images = torch.where(turned[:, None, None, None], images.flip(-1), images)
+    if "shift" in words or "reflect" in words:
+        images = _move(images, "reflect" if "reflect" in words else "constant", generator)
+    return _erase(images, side, generator) if "erase" in words else images
+
+
+def _move(images: Tensor, border: str, generator: torch.Generator, most: int = 2) -> Tensor:
     count, _, height, width = images.shape
-    if "flip" in kind:
-        mirrored = torch.rand(count, generator=generator) < 0.5
-        images = torch.where(mirrored[:, None, None, None], images.flip(-1), images)
-    if "shift" not in kind:
-        return images
-    padded = nn.functional.pad(images, (2, 2, 2, 2))
-    down, right = torch.randint(5, (2, count, 1), generator=generator)
+    # Reflection is for floating-point numbers only.
+    padded = nn.functional.pad(images.float(), [most] * 4, border).to(images.dtype)
+    down, right = torch.randint(2 * most + 1, (2, count, 1), generator=generator)
     rows, columns = down + torch.arange(height), right + torch.arange(width)
     return padded[torch.arange(count)[:, None, None], :, rows[:, :, None], columns[:, None, :]].movedim(-1, 1)
 
 
+def _erase(images: Tensor, side: int, generator: torch.Generator) -> Tensor:
+    """A square whose centre is anywhere in the image gets the mean of the image's own colours."""
+    count, _, height, width = images.shape
+    centres = (torch.rand(2, count, 1, generator=generator) * torch.tensor([height, width])[:, None, None]).floor()
+    top, left = centres - side // 2
+    rows, columns = torch.arange(height) - top, torch.arange(width) - left
+    inside = ((rows >= 0) & (rows < side))[:, :, None] & ((columns >= 0) & (columns < side))[:, None, :]
+    grey = images.float().mean((2, 3), keepdim=True).to(images.dtype)
+    return torch.where(inside.unsqueeze(1), grey, images)
+
+
 @torch.no_grad()
-def embed(net: nn.Module, images: Images, pictures: Tensor, chunk: int = 500) -> Tensor:
-    """Embeddings of uint8 images, (N, D)."""
+def embed(net: nn.Module, images: Images, pictures: Tensor, chunk: int = 500, mirror: bool = False) -> Tensor:
+    """Embeddings of uint8 images, (N, D); with ``mirror`` the mean of an image's and its mirror image's."""
     net.eval()
-    return torch.cat([net(images.normalize(part)) for part in pictures.split(chunk)])
+    parts = (images.normalize(part) for part in pictures.split(chunk))
+    return torch.cat([(net(part) + net(part.flip(-1))) / 2 if mirror else net(part) for part in parts])
 
 
 @torch.no_grad()
 def accuracy(
-    net: nn.Module, k: int, images: Images, pictures: Tensor, labels: Tensor, bank_size: int | None = None
+    net: nn.Module,
+    k: int,
+    images: Images,
+    pictures: Tensor,
+    labels: Tensor,
+    bank_size: int | None = None,
+    mirror: bool = False,
 ) -> float:
     """The share that a majority of the k nearest training images labels rightly; of equal votes the nearer counts."""
-    bank, queries = embed(net, images, images.train[:bank_size]), embed(net, images, pictures)
+    bank, queries = (embed(net, images, part, mirror=mirror) for part in (images.train[:bank_size], pictures))
     right = 0
     for part, truth in zip(queries.split(250), labels.split(250), strict=True):
         nearest = torch.cdist(part, bank).topk(k, largest=False).indices

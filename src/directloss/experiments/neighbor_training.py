@@ -8,6 +8,7 @@ loss with respect to them, and from there back through the net, which images wit
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -17,25 +18,19 @@ from torch import Tensor, nn
 from directloss import data as image_data
 from directloss import nets
 from directloss.errors import UserError
-from directloss.experiments.images import Images, accuracy, augment, embed
-from directloss.experiments.methods import call_own
-from directloss.experiments.neighbors import DIRECT, EXPERIMENT, Config
+from directloss.experiments.images import Images, accuracy, augment
+from directloss.experiments.memory import keep_freed_memory
+from directloss.experiments.neighbor_methods import anneal, make_companion, rule, spread
+from directloss.experiments.neighbor_recipes import DIRECT, OF_ANY_WIDTH, Config
+from directloss.experiments.neighbors import EXPERIMENT
+from directloss.experiments.optimizers import OPTIMIZERS, rate
 from directloss.experiments.ranks import Ranks
 from directloss.lab import checkpoints
 from directloss.lab.experiment import Context
 from directloss.lab.provenance import code_version
-from directloss.layers.neuralsort import neuralsort
-from directloss.layers.relaxed_subset import relaxed_subset
-from directloss.losses.epsilon import AdaptiveEpsilon
+from directloss.losses.growth import GrowingEpsilon
 from directloss.neighbors.loss import NeighborLoss
 from directloss.noise import Gumbel
-from directloss.perturbation import perturb
-
-_OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
-    "adam": torch.optim.Adam,
-    "sgd": torch.optim.SGD,
-    "momentum": partial(torch.optim.SGD, momentum=0.9),
-}
 
 
 class Training:
@@ -47,23 +42,20 @@ class Training:
         self.generator = torch.Generator().manual_seed(config.seed)
         channels, size = images.train.shape[1], images.train.shape[-1]
         options: dict[str, Any] = {} if config.net == "lenet" else {"norm": config.norm}
-        options |= {"width": config.width} if config.net == "resnet9" else {}
+        options |= {"width": config.width} if config.net in OF_ANY_WIDTH else {}
         self.net = nets.IMAGE_NETS[config.net](channels, size, generator=self.generator, **options)
-        self.scale_net: nn.Module
-        if config.scale_input == "embedding":
-            width = embed(self.net, images, images.train[:1]).shape[1]
-            self.scale_net = nets.LinearScale(width, generator=self.generator)
-        else:
-            make_scale = nets.LeNetScale if 16 <= size < 32 else nets.ConvScale
-            self.scale_net = make_scale(channels, size, generator=self.generator)
-        self.train_net, self.train_scale_net = ranks.wrap(self.net), ranks.wrap(self.scale_net)
-        self.optimizer = _OPTIMIZERS[config.optimizer](
-            self.net.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay
+        if isinstance(self.net, nets.WhiteNet):
+            self.net.whiten(images.normalize(images.train[:2000]))
+        self.companion = make_companion(config, images, self.net, self.generator)
+        self.train_net, self.train_companion = ranks.wrap(self.net), ranks.wrap(self.companion)
+        learned = [self.net.parameters(), *([self.companion.parameters()] if config.method == "softmax-knn" else [])]
+        self.optimizer = OPTIMIZERS[config.optimizer](
+            chain(*learned), lr=config.learning_rate, weight_decay=config.weight_decay
         )
-        self.scale_optimizer = _OPTIMIZERS[config.scale_optimizer](
-            self.scale_net.parameters(), lr=config.scale_learning_rate
+        self.scale_optimizer = OPTIMIZERS[config.scale_optimizer](
+            self.companion.parameters(), lr=config.scale_learning_rate
         )
-        self.epsilon = AdaptiveEpsilon(config.epsilon, limit=config.limit)
+        self.epsilon = GrowingEpsilon(config.epsilon, limit=config.limit)
         self.criterion = NeighborLoss(
             config.k,
             epsilon=self.epsilon,
@@ -71,8 +63,10 @@ class Training:
             noise=Gumbel(config.noise_variance),
             samples=1 if config.method == "direct0" else config.samples,
             cost="label-distance" if config.method in DIRECT and config.cost == "label-distance" else "wrong-label",
-            rule=None if config.method in DIRECT else partial(_rule, config),
+            rule=None if config.method in DIRECT else partial(rule, config),
         )
+        # "alternate": a random half is mirrored in the first epoch, the other half in the second, and so on.
+        self.turned = torch.rand(len(images.train), generator=torch.Generator().manual_seed(config.seed)) < 0.5
         self.epoch = 0
         self.commits: list[str] = []  # whose code trained it
         self.curve: list[dict[str, float]] = []
@@ -85,10 +79,12 @@ class Training:
         seen = []
         batches = list(self.batches())
         for index, (candidates, queries) in enumerate(batches):
+            done = (self.epoch + index / len(batches)) / config.epochs
             if config.decay:
-                done = (self.epoch + index / len(batches)) / config.epochs
                 for group in self.optimizer.param_groups:
-                    group["lr"] = config.learning_rate * (1 - done)
+                    group["lr"] = config.learning_rate * rate(done, config.rise)
+            if config.method == "annealed":
+                anneal(self.companion, config, done)
             seen.append(self.step(candidates, queries))
             on_step((index + 1) / len(batches))
         self.epoch += 1
@@ -114,15 +110,17 @@ class Training:
         candidates, queries = ranks.share(candidates), ranks.share(queries)
         index = torch.cat([candidates, queries])
         generator = ranks.own(self.generator)
-        inputs = self.images.normalize(augment(self.images.train[index], config.augment, generator))
+        turned = self.turned[index] ^ bool(self.epoch % 2)
+        varied = augment(self.images.train[index], config.augment, generator, turned, config.erase)
+        inputs = self.images.normalize(varied)
         labels = self.images.train_labels[index]
         with torch.set_grad_enabled(not config.sparse):
             embedded = (self.net if config.sparse else self.train_net)(inputs)
         leaf = embedded.detach().requires_grad_()
+        self.optimizer.zero_grad()
         loss, sigma = self._loss(leaf, labels, len(candidates), inputs, generator)
         loss.backward()
         gradient = torch.zeros_like(leaf) if leaf.grad is None else leaf.grad
-        self.optimizer.zero_grad()
         active = gradient.abs().amax(1) > 0
         if config.sparse:
             if not active.any():
@@ -134,7 +132,8 @@ class Training:
         if config.method == "dsl":
             self.scale_optimizer.step()
             self.scale_optimizer.zero_grad()
-        return {"loss": loss.item(), "active": active.float().mean().item(), "sigma": sigma}
+        apart = spread(leaf[:100])
+        return {"loss": loss.item(), "active": active.float().mean().item(), "sigma": sigma, "spread": apart}
 
     def _loss(
         self, leaf: Tensor, labels: Tensor, candidates: int, inputs: Tensor, generator: torch.Generator
@@ -142,15 +141,25 @@ class Training:
         """The mean over this rank's queries, and their mean scale. What all ranks give an embedding is summed, and
         parameters get the mean over ranks: that of all queries."""
         config, ranks = self.config, self.ranks
+        if config.method == "softmax-knn":
+            logits = self.train_companion(leaf)
+            return nn.functional.cross_entropy(logits, labels, label_smoothing=config.smoothing), 0.0
         bank, bank_labels = ranks.gather(leaf[:candidates]), ranks.gather_labels(labels[:candidates])
         alone = config.queries == 0
         queries = slice(0, candidates) if alone else slice(candidates, None)
-        scale: float | Tensor = 1.0 if config.method == "direct1" else 0.0
+        asking, scale = leaf[queries], 1.0 if config.method == "direct1" else 0.0  # type: Tensor, float | Tensor
+        sigma = scale
         if config.method == "dsl":
-            scale = self.train_scale_net((inputs if config.scale_input == "image" else leaf.detach())[queries])
+            scale = self.train_companion((inputs if config.scale_input == "image" else leaf.detach())[queries])
+        elif config.method == "annealed":
+            scale = self.companion(asking).detach()
+        if isinstance(scale, Tensor):
+            sigma = scale.mean().item()
+            if isinstance(self.companion, nets.OneScale):
+                # In units of sigma: distances are, so epsilon is, and the gradient is that of log sigma.
+                asking, bank, scale = asking / sigma, bank / sigma, scale / sigma
         own = ranks.index * candidates if alone else None
-        loss = self.criterion(leaf[queries], labels[queries], bank, bank_labels, scale, generator, own)
-        return loss, scale.mean().item() if isinstance(scale, Tensor) else scale
+        return self.criterion(asking, labels[queries], bank, bank_labels, scale, generator, own), float(sigma)
 
     def state(self) -> dict[str, Any]:
         """Everything that training goes on from."""
@@ -160,7 +169,7 @@ class Training:
             "curve": self.curve,
             "best": self.best,
             "net": self.net.state_dict(),
-            "scale_net": self.scale_net.state_dict(),
+            "scale_net": self.companion.state_dict(),  # older than other companions
             "optimizer": self.optimizer.state_dict(),
             "scale_optimizer": self.scale_optimizer.state_dict(),
             "criterion": self.criterion.direct.state_dict(),
@@ -169,7 +178,8 @@ class Training:
 
     def restore(self, state: dict[str, Any]) -> None:
         """Go on from a saved state."""
-        for name in ("net", "scale_net", "optimizer", "scale_optimizer"):
+        self.companion.load_state_dict(state["scale_net"])
+        for name in ("net", "optimizer", "scale_optimizer"):
             getattr(self, name).load_state_dict(state[name])
         self.criterion.direct.load_state_dict(state["criterion"])
         self.generator.set_state(state["generator"])
@@ -179,32 +189,9 @@ class Training:
             raise ValueError(f"epoch {self.epoch}, but a curve of {len(self.curve)} epochs")
 
 
-def _rule(
-    config: Config, scores: Tensor, wrong: Tensor, structure: Any, generator: torch.Generator | None = None
-) -> Tensor:
-    """A relaxation's share of wrong neighbours, or the user's own loss. NeuralSort sorts by squared distances."""
-    if config.method == "neuralsort":
-        chosen = neuralsort(-scores.square(), config.temperature, config.k).sum(-2).unsqueeze(0)
-    elif config.method == "neuralsort-stochastic":
-        values = -scores.square()  # less their median, so that no noise drowns in a common offset
-        keys = _perturbed(config, values - values.detach().median(-1, keepdim=True).values, generator)
-        chosen = neuralsort(keys, config.temperature, config.k).sum(-2)
-    elif config.method == "relaxsubsample":
-        keys = _perturbed(config, scores, generator)
-        chosen = relaxed_subset(keys, structure, config.temperature)
-    else:
-        return call_own(config.method, scores, wrong, structure, generator)
-    return (chosen * wrong).sum(-1)
-
-
-def _perturbed(config: Config, scores: Tensor, generator: torch.Generator | None) -> Tensor:
-    keys = perturb(scores, samples=config.samples, generator=generator)
-    assert isinstance(keys, Tensor)
-    return keys
-
-
 def train(config: Config, repetitions: Sequence[int], context: Context) -> Iterator[tuple[int, dict[str, Any]]]:
     """The cell, in the processes of torchrun if it started this one."""
+    keep_freed_memory()
     result = train_cell(config, load_images(config, context), context.checkpoint, Ranks.join(), context.progress)
     yield from [(number, result) for number in repetitions if result]
 
@@ -280,8 +267,11 @@ def train_cell(
         return {}
     training.net.load_state_dict(training.best["net"])
     curve = training.curve
+    tested = (training.net, config.k, images, images.test, images.test_labels)
+    mirrored = {"mirrored_accuracy": 100 * accuracy(*tested, mirror=True)} if config.mirror else {}
     return {
-        "accuracy": 100 * accuracy(training.net, config.k, images, images.test, images.test_labels),
+        "accuracy": 100 * accuracy(*tested),
+        **mirrored,
         "validation_accuracy": 100 * training.best["accuracy"],
         "best_epoch": training.best["epoch"],
         "sigma": curve[training.best["epoch"] - 1]["sigma"],

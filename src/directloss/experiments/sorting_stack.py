@@ -23,7 +23,7 @@ from directloss.experiments.sorting import METHODS, Config
 from directloss.lab.experiment import Context
 from directloss.layers.sinkhorn import sinkhorn
 from directloss.losses.direct import evaluate_direct
-from directloss.losses.epsilon import AdaptiveEpsilon
+from directloss.losses.growth import GrowingEpsilon
 from directloss.nets import SortingNet, SortingScale
 from directloss.noise import Gumbel, Noise
 from directloss.structures.matching import Matching
@@ -51,7 +51,7 @@ class Stack:
             module.load_state_dict({name: torch.stack([state[name] for state in each]) for name in each[0]})
         self.optimizer = torch.optim.Adam(self.net.parameters(), lr=config.learning_rate)
         self.scale_optimizer = torch.optim.SGD(self.scale_net.parameters(), lr=config.scale_learning_rate)
-        self.epsilon = AdaptiveEpsilon(abs(config.epsilon), config.growth, config.limit, shape=(count,))
+        self.epsilon = GrowingEpsilon(abs(config.epsilon), config.growth, config.limit, shape=(count,))
         self.best = torch.full((count,), torch.inf)
         self.waited = torch.zeros(count, dtype=torch.int64)
         self.seconds = torch.zeros(count, dtype=torch.float64)

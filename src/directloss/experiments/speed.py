@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from directloss.experiments.neighbors import METHODS
+from directloss.experiments.neighbor_recipes import METHODS
 from directloss.experiments.sorting import TABLE_2
 from directloss.lab.report.build import Section, Source
 from directloss.lab.store import Row

@@ -46,6 +46,7 @@ class Exact:
     loss: Expectation  # ()
     to_scores: Expectation  # (*E), of the first part
     to_scale: Expectation  # ()
+    best: Expectation  # (), of max_y <theta, y>: less <scores, target>, the true value of dl.fenchel_young
     to_factors: tuple[Expectation, ...] = ()  # of the other parts, in the shapes they have
 
 
@@ -94,20 +95,22 @@ def exact(
     for v, part in zip(vertices[1:], parts[1:], strict=True):
         fixed += v.inner(part.detach().double())
     if scale == 0:
-        best = (every[0] @ mu + fixed).argmax()
+        largest, best = (every[0] @ mu + fixed).max(0)
         nothing = torch.zeros((), dtype=torch.float64)
         point = torch.nn.functional.one_hot(best, len(losses)).double()
         zeros = [torch.zeros(part.shape, dtype=torch.float64) for part in parts]
-        known = (point, losses[best], zeros[0], nothing, *zeros[1:])
-        probabilities, loss, to_scores, to_scale, *factors = (Expectation(v, torch.zeros_like(v)) for v in known)
-        return Exact(probabilities, loss, to_scores, to_scale, tuple(factors))
+        known = (point, losses[best], zeros[0], nothing, largest, *zeros[1:])
+        probabilities, loss, to_scores, to_scale, reached, *factors = (
+            Expectation(v, torch.zeros_like(v)) for v in known
+        )
+        return Exact(probabilities, loss, to_scores, to_scale, reached, tuple(factors))
     if points < 2 or points & (points - 1):
         raise ValueError(f"points is {points}, expected a power of 2: only whole Sobol sets are balanced")
     sets = [
         _average(every, losses, linear, mu, fixed, float(scale), noise, uniform)
         for uniform in _scrambled(mu.numel(), points, generator)
     ]
-    probabilities, loss, to_scores, to_scale, *to_factors = (
+    probabilities, loss, to_scores, to_scale, reached, *to_factors = (
         _expectation(torch.stack(each)) for each in zip(*sets, strict=True)
     )
     # A structure that no point, or every point, meets has no spread: it may still be off by one point of all.
@@ -118,7 +121,7 @@ def exact(
         Expectation(_to_shape(found.value, part, entries), _to_shape(found.error, part, entries))
         for found, part, entries in zip((to_scores, *to_factors), parts, structure.fit(parts)[0], strict=True)
     ]
-    return Exact(probabilities, loss, shaped[0], to_scale, tuple(shaped[1:]))
+    return Exact(probabilities, loss, shaped[0], to_scale, reached, tuple(shaped[1:]))
 
 
 def enumerate_small(parts: tuple[Tensor, ...], structure: Structure) -> tuple[Vertices, ...]:
@@ -158,11 +161,11 @@ def _average(
     noise: Noise,
     uniform: Tensor,
 ) -> tuple[Tensor, ...]:
-    """Means over one set of points: probabilities (N,), loss (), gradients to the scores (E,), to the scale () and to
-    each factor, over all its entries."""
+    """Means over one set of points: probabilities (N,), loss (), gradients to the scores (E,) and to the scale (), the
+    best value (), and gradients to each factor, over all its entries."""
     y, *factors = every
     counts, to_scores, to_scale = mu.new_zeros(len(y)), torch.zeros_like(mu), torch.zeros_like(mu)
-    to_factors = [mu.new_zeros(factor.shape[1]) for factor in factors]
+    to_factors, reached = [mu.new_zeros(factor.shape[1]) for factor in factors], mu.new_zeros(())
     groups = [
         [(value, (y[:, e] == value).nonzero().squeeze(1)) for value in y[:, e].unique().tolist()]
         for e in range(len(mu))
@@ -170,7 +173,9 @@ def _average(
     for part in uniform.split(max(1, _CHUNK // len(y))):
         theta = mu + sigma * noise.quantile(part)
         values = theta @ y.mT + fixed
-        counts += values.argmax(1).bincount(minlength=len(y))
+        largest, winner = values.max(1)
+        reached += largest.sum()
+        counts += winner.bincount(minlength=len(y))
         for e, group in enumerate(groups):
             if len(group) == 1:
                 continue  # no structure can gain or lose this entry
@@ -186,7 +191,7 @@ def _average(
                 for factor, to_factor in zip(factors, to_factors, strict=True):
                     to_factor += linear[e] * (weight.flatten() @ factor[winners.flatten()])
     probabilities, count = counts / len(uniform), len(uniform)
-    sums = (to_scores, to_scale.sum(), *to_factors)
+    sums = (to_scores, to_scale.sum(), reached, *to_factors)
     return probabilities, probabilities @ losses, *(total / count for total in sums)
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from directloss.judging.drawing import NUMBERS
 from directloss.judging.exact import Exact, Expectation
 from directloss.shown import Shown
 
@@ -53,10 +54,9 @@ class Audit(Shown):
 
     def records(self) -> list[dict[str, Any]]:
         """A flat dict for each setting and gradient, without its mean."""
-        numbers = ("bias", "bias_error", "deviation", "cosine", "signal", "zero", "seconds")
         return [
             {"target": row.target, "scale": row.scale, "rule": row.rule, **row.settings}
-            | {name: getattr(row, name) for name in numbers}
+            | {name: getattr(row, name) for name in NUMBERS}
             for row in self.rows
         ]
 
@@ -67,7 +67,10 @@ class Audit(Shown):
         body = [
             [show.format(one[name]) if name in one else "-" for name, show in shown.items()] for one in self.records()
         ]
-        header = ("gradient to", "σ", "rule", "ε", "bias", "± error", "std", "cosine", "zero")
+        for line, row in zip(body, self.rows, strict=True):
+            further = (f"{name}={value}" for name, value in row.settings.items() if name not in ("epsilon", "sides"))
+            line.append(", ".join(further))
+        header = ("gradient to", "σ", "rule", "ε", "bias", "± error", "std", "cosine", "zero", "settings")
         return f"Audit of gradients on {self.structure}", header, body
 
     def plot(self) -> "Figure":

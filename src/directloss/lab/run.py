@@ -114,19 +114,20 @@ def open_store(path: Path, *folders: Path) -> Store:
 def train_missing(
     experiment: Experiment,
     cells: Sequence[Any],
-    repetitions: int,
+    repetitions: int | Sequence[int],
     store: Store,
     workers: Workers = Workers(),
     context: Context = Context(),
     save: bool = True,
 ) -> None:
-    """Train what is missing of the first ``repetitions`` of every cell, and save it as it finishes."""
+    """Train what is missing of the first ``repetitions`` of every cell, or of those named; save it as it finishes."""
+    wanted = range(repetitions) if isinstance(repetitions, int) else repetitions
     tasks: list[Task] = []
     folder = Path(context.settings.get("checkpoints") or ".")
     for cell in dict.fromkeys(cells):
         key = experiment.key(cell)
         finished = store.finished(key)
-        missing = [number for number in range(repetitions) if number not in finished]
+        missing = [number for number in wanted if number not in finished]
         older = folder / f"{key.whole}.pt"
         own = replace(context, checkpoint=older if older.exists() else folder / f"{key}.pt")
         size = experiment.stack(cell)

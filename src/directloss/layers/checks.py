@@ -11,12 +11,12 @@ from directloss.transforms import inside_transform
 Fitting = TypeVar("Fitting", bound=Structure)
 
 
-def fitting(layer: str, structure: Any, *kinds: type[Fitting]) -> Fitting:
-    """``structure`` itself. Raise TypeError, naming what fits, unless the layer relaxes such structures."""
+def fitting(rule: str, structure: Any, *kinds: type[Fitting], does: str = "does not relax") -> Fitting:
+    """``structure`` itself. Raise TypeError, naming what fits, unless the rule takes such structures."""
     check_structure_type(structure)
     if not isinstance(structure, kinds):
         names = " and ".join(kind.__name__ for kind in kinds)
-        raise TypeError(f"{layer} does not relax {structure!r}; it takes {names}")
+        raise TypeError(f"{rule} {does} {structure!r}; it takes {names}")
     return structure
 
 

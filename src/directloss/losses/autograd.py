@@ -95,12 +95,6 @@ class AttachInTransform(torch.autograd.Function):
         axes = first.dim() - (dims[4] is not None)  # of the scores of one instance of vmap
         batch = axes - rule.structure.entry_dims
 
-        def lead(tensor: Tensor | None, dim: int | None, wanted: int) -> Tensor | None:
-            if tensor is None or dim is None:
-                return tensor
-            tensor = tensor.movedim(dim, 0)
-            return tensor.reshape(len(tensor), *[1] * (wanted + 1 - tensor.dim()), *tensor.shape[1:])
-
         if dims[4] is None:
             first = first.unsqueeze(0).expand(info.batch_size, *first.shape)
         else:
@@ -113,3 +107,11 @@ class AttachInTransform(torch.autograd.Function):
         output = AttachInTransform.apply(rule, scale, noise, cost, epsilon, first, *rest)
         # Steps and samples lead the vertices; ends and samples lead the noise at them.
         return output, (0, *[2] * (len(output) - 1))
+
+
+def lead(tensor: Tensor | None, dim: int | None, wanted: int) -> Tensor | None:
+    """A tensor with vmap's axis before as many others as are wanted; as it is where vmap does not map it."""
+    if tensor is None or dim is None:
+        return tensor
+    tensor = tensor.movedim(dim, 0)
+    return tensor.reshape(len(tensor), *[1] * (wanted + 1 - tensor.dim()), *tensor.shape[1:])

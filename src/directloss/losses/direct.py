@@ -20,6 +20,7 @@ A task loss that is not linear is taken at y: its gradient there is the cost, or
 returns y_eps.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
@@ -28,7 +29,7 @@ import torch
 from torch import Tensor
 
 from directloss.losses.autograd import Attach, AttachInTransform
-from directloss.losses.epsilon import check_epsilon, check_epsilons
+from directloss.losses.epsilon import Epsilon, fit_epsilon
 from directloss.losses.reduction import Reduction, check_reduction, reduce
 from directloss.losses.sampling import scale_and_noise
 from directloss.losses.task import Augmented, Cost, solve_task
@@ -39,6 +40,12 @@ from directloss.structures.base import Structure, check_structure_type
 from directloss.transforms import inside_transform
 
 Sides = Literal["one", "both"]
+
+
+def check_sides(sides: str) -> None:
+    """Raise ValueError unless it is one of the two."""
+    if sides not in ("one", "both"):
+        raise ValueError(f"sides is {sides!r}, expected 'one' (the paper's rule) or 'both' (central difference)")
 
 
 class Found(NamedTuple):
@@ -170,7 +177,7 @@ def evaluate_direct(
     cost: Cost,
     structure: Structure,
     *,
-    epsilon: float | Tensor,
+    epsilon: Epsilon,
     sides: Sides = "one",
     scale: Scale = 0.0,
     noise: Noise | Tensor = Gumbel(),
@@ -178,29 +185,26 @@ def evaluate_direct(
     augmented: Augmented | None = None,
     generator: torch.Generator | None = None,
     reduction: Reduction = "mean",
+    divide: bool = True,
 ) -> DirectOutput:
-    """The rule itself, with what diagnostics need. ``direct_loss`` and ``DirectLoss`` are made of it."""
+    """The rule itself, with what diagnostics need. ``direct_loss`` and ``DirectLoss`` are made of it.
+
+    Without ``divide`` the difference is not divided by its width, so that the gradient has no unit.
+    """
     check_structure_type(structure)
     check_reduction(reduction)
-    if sides not in ("one", "both"):
-        raise ValueError(f"sides is {sides!r}, expected 'one' (the paper's rule) or 'both' (central difference)")
+    check_sides(sides)
     parts = structure.expanded(as_parts(scores))
     entries, batch = structure.fit(parts)
     structure, first = structure.for_batch(len(batch)), parts[0]
-    each: Tensor | None = None
-    if isinstance(epsilon, Tensor) and epsilon.dim():
-        each, step = epsilon.detach().to(first.device, torch.float64), 1.0
-        check_epsilons(each, batch)
-    else:
-        step = check_epsilon(epsilon)
-    steps: tuple[float, ...] = (0.0, step) if sides == "one" else (0.0, step, -step)
-    width = step if sides == "one" else 2 * step
+    (behind, ahead), each = fit_epsilon(epsilon, sides == "one", batch, first.device)
+    steps: tuple[float, ...] = (0.0, ahead, behind) if behind else (0.0, ahead)
+    width = ahead - behind if divide else math.copysign(1.0, ahead - behind)
     sigma, gamma = scale_and_noise(scale, noise, samples, first, structure, generator)
     transform = inside_transform()
     learns_scale = sigma is not None and (sigma.requires_grad or transform)
-    if not transform and not (
-        torch.is_grad_enabled() and (learns_scale or any([part.requires_grad for part in parts]))
-    ):
+    wanted = torch.is_grad_enabled() and (learns_scale or any(part.requires_grad for part in parts))
+    if not (transform or wanted):
         steps = (0.0,)
     rule = Rule(structure, steps, width, entries, learns_scale)
     if isinstance(cost, Tensor):
@@ -231,7 +235,7 @@ def direct_loss(
     cost: Cost,
     structure: Structure,
     *,
-    epsilon: float | Tensor,
+    epsilon: Epsilon,
     sides: Sides = "one",
     scale: Scale = 0.0,
     noise: Noise | Tensor = Gumbel(),
@@ -251,7 +255,8 @@ def direct_loss(
             of structures (B..., *E) to losses (B...), which is linearised at y.
         structure: what is predicted.
         epsilon: how far the augmented maximiser looks; not 0; a number, or one for each instance (B...). Negative pulls
-            towards better structures, positive pushes away from worse ones.
+            towards better structures, positive pushes away from worse ones. A pair ``(behind, ahead)``, behind < 0 <
+            ahead, looks to each side by its own number.
         sides: "one" is the paper's rule, "both" the central difference.
         scale: of the noise: a number, one for each instance (B...), or one for each entry. 0 draws no noise.
         noise: what is drawn, or the draws themselves, (samples, B..., *E), to share them between calls.
@@ -287,8 +292,4 @@ def direct_loss(
         generator=generator,
         reduction=reduction,
     )
-    return (
-        (output.loss, output.vertices[0].select(0).dense(as_parts(scores)[0].dtype))
-        if return_structure
-        else output.loss
-    )
+    return output.returned(scores) if return_structure else output.loss

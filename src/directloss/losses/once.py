@@ -6,6 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from directloss.transforms import inside_transform
+
 
 class _Once(torch.autograd.Function):
     """The gradient itself, as a function of what it depends on, whose derivative raises."""
@@ -26,6 +28,32 @@ class _Once(torch.autograd.Function):
             "a second derivative was taken through a decision. The first one is an estimate that is constant in the "
             "scores, so that its own derivative would be silently wrong; use create_graph=False"
         )
+
+
+class _Guard(torch.autograd.Function):
+    """A tensor itself, whose gradient has no derivative. ``keep`` it where a transform must see it again."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(keep: bool, tensor: Tensor) -> Tensor:
+        return tensor.view_as(tensor)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        keep, tensor = inputs
+        # Elsewhere an optimiser may change it in place before the backward pass, which needs it for nothing.
+        ctx.save_for_backward(*([tensor] if keep else []))
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        return None, *once(ctx.saved_tensors, grads)
+
+
+def guarded(*tensors: Tensor) -> tuple[Tensor, ...]:
+    """The tensors, for an expression whose other factors are decisions: a second derivative through them raises."""
+    keep = inside_transform()
+    return tuple(_Guard.apply(keep, tensor) if keep or tensor.requires_grad else tensor for tensor in tensors)
 
 
 def once(inputs: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> list[Tensor | None]:

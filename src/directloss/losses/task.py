@@ -36,6 +36,15 @@ def task_loss(cost: Callable[[Tensor], Tensor], y: Tensor, batch: torch.Size) ->
     return torch.stack(values), torch.stack(gradients) if len(gradients) == len(values) else None
 
 
+def check_function(cost: Cost) -> Callable[[Tensor], Tensor]:
+    """The cost itself. Raise unless it is a function that can be called here."""
+    if not callable(cost):
+        raise TypeError(f"cost is {type(cost).__name__}, expected a tensor, or a function of the structure")
+    if inside_transform():
+        raise ValueError("a cost that is a function cannot be used inside torch.func; give a tensor of coefficients")
+    return cost
+
+
 def solve_task(
     cost: Callable[[Tensor], Tensor],
     augmented: Augmented | None,
@@ -48,10 +57,7 @@ def solve_task(
 
     theta is (S, B..., *E) and further parts; with epsilon (B...), the steps are in its units.
     """
-    if not callable(cost):
-        raise TypeError(f"cost is {type(cost).__name__}, expected a tensor, or a function of the structure")
-    if inside_transform():
-        raise ValueError("a cost that is a function cannot be used inside torch.func; give a tensor of coefficients")
+    check_function(cost)
     y = structure.vertices_along(theta, None, (0.0,))
     dense = y[0].select(0).dense(theta[0].dtype)
     loss, gradient = task_loss(cost, dense, dense.shape[1 : dense.dim() - structure.entry_dims])
@@ -95,12 +101,13 @@ def _solve_augmented(
         answers.append(torch.stack(each))
     stacked = torch.stack(answers)
     parts = [structure.complete(answer, (answer, *factors)) for answer in stacked]
-    vertices = tuple(_stack([found[index] for found in parts]) for index in range(len(theta)))
+    vertices = tuple(stack([found[index] for found in parts]) for index in range(len(theta)))
     _certify(cost, structure, theta, steps, stacked, loss, vertices)
     return vertices
 
 
-def _stack(each: Sequence[Vertices]) -> Vertices:
+def stack(each: Sequence[Vertices]) -> Vertices:
+    """Vertices one after another along a new leading axis."""
     positions = [v.positions for v in each if v.positions is not None]
     values = [v.values for v in each if v.values is not None]
     return Vertices(

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from directloss import costs
 from directloss.losses.criterion import DirectLoss
 from directloss.losses.direct import Sides
-from directloss.losses.epsilon import AdaptiveEpsilon
+from directloss.losses.growth import GrowingEpsilon
 from directloss.neighbors.distance import check_embeddings, negative_distance, without_own
 from directloss.noise import Gumbel, Noise
 from directloss.structures.subset import Subset
@@ -23,7 +23,7 @@ class NeighborLoss(nn.Module):
     Args:
         k: neighbours that are counted.
         epsilon: how far a wrong neighbour is moved, summed over the k: each by ``epsilon / k`` in distance. A number,
-            or ``AdaptiveEpsilon``.
+            or ``GrowingEpsilon``.
         sides: "both" keeps pushing until right and wrong neighbours are ``2 * epsilon / k`` apart; "one" is the
             paper's rule.
         noise, samples: as for ``DirectLoss``; without a ``scale`` there is no noise.
@@ -43,7 +43,7 @@ class NeighborLoss(nn.Module):
         self,
         k: int,
         *,
-        epsilon: float | AdaptiveEpsilon | None = None,
+        epsilon: float | GrowingEpsilon | None = None,
         sides: Sides = "both",
         noise: Noise = Gumbel(),
         samples: int = 1,

@@ -62,6 +62,25 @@ class Noise(ABC):
         """The probability density at ``value``, elementwise."""
         return self._standard_density(value / self.scale) / self.scale
 
+    def score(self, value: Tensor) -> Tensor:
+        """``-d log density / d value``, elementwise: what score-function gradients weigh a draw by."""
+        return self._standard_score(value / self.scale) / self.scale
+
+    def antithetic(
+        self,
+        shape: Sequence[int],
+        *,
+        generator: torch.Generator | None = None,
+        dtype: torch.dtype,
+        device: torch.device,
+    ) -> Tensor:
+        """Draws in pairs, an even number along the first axis: the second half mirrors the quantiles of the first."""
+        drawn = dtype if dtype in (torch.float32, torch.float64) else torch.float32
+        half = (shape[0] // 2, *shape[1:])
+        least = torch.finfo(drawn).eps
+        uniform = torch.rand(half, generator=generator, dtype=drawn, device=device).clamp_(least, 1 - least)
+        return self.quantile(torch.cat([uniform, 1 - uniform])).to(dtype)
+
     @abstractmethod
     def _standard(self, shape: tuple[int, ...], options: dict[str, Any]) -> Tensor:
         """Draws of mean zero and unit scale."""
@@ -71,6 +90,9 @@ class Noise(ABC):
 
     def _standard_density(self, value: Tensor) -> Tensor:
         raise NotImplementedError(f"{type(self).__name__} has no _standard_density, which exact values need")
+
+    def _standard_score(self, value: Tensor) -> Tensor:
+        raise NotImplementedError(f"{type(self).__name__} has no _standard_score, which score-function gradients need")
 
 
 def _gumbel_on_cpu(array: np.ndarray, scale: float, generator: torch.Generator | None) -> None:
@@ -114,6 +136,9 @@ class Gumbel(Noise):
         shifted = value + EULER_GAMMA
         return torch.exp(-shifted - torch.exp(-shifted))
 
+    def _standard_score(self, value: Tensor) -> Tensor:
+        return -torch.expm1(-(value + EULER_GAMMA))
+
 
 class Normal(Noise):
     """Gaussian noise."""
@@ -130,6 +155,9 @@ class Normal(Noise):
     def _standard_density(self, value: Tensor) -> Tensor:
         return torch.exp(-(value**2) / 2) / math.sqrt(2 * math.pi)
 
+    def _standard_score(self, value: Tensor) -> Tensor:
+        return value
+
 
 class Logistic(Noise):
     """Logistic noise: the difference of two Gumbel draws."""
@@ -144,3 +172,6 @@ class Logistic(Noise):
 
     def _standard_density(self, value: Tensor) -> Tensor:
         return torch.sigmoid(value) * torch.sigmoid(-value)
+
+    def _standard_score(self, value: Tensor) -> Tensor:
+        return torch.tanh(value / 2)

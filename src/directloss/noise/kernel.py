@@ -45,16 +45,16 @@ def _round(a, b, c, d, low_key, high_key):
 def _philox(index, keys):
     """Four words of 32 random bits for one counter. Written out: LLVM vectorises only innermost loops."""
     a, b, c, d = index & _LOW, index >> _WORD, np.uint64(0), np.uint64(0)
-    a, b, c, d = _round(a, b, c, d, keys[0], keys[1])
-    a, b, c, d = _round(a, b, c, d, keys[2], keys[3])
-    a, b, c, d = _round(a, b, c, d, keys[4], keys[5])
-    a, b, c, d = _round(a, b, c, d, keys[6], keys[7])
-    a, b, c, d = _round(a, b, c, d, keys[8], keys[9])
-    a, b, c, d = _round(a, b, c, d, keys[10], keys[11])
-    a, b, c, d = _round(a, b, c, d, keys[12], keys[13])
-    a, b, c, d = _round(a, b, c, d, keys[14], keys[15])
-    a, b, c, d = _round(a, b, c, d, keys[16], keys[17])
-    return _round(a, b, c, d, keys[18], keys[19])
+    a, b, c, d = _round(a, b, c, d, keys[0][0], keys[0][1])
+    a, b, c, d = _round(a, b, c, d, keys[1][0], keys[1][1])
+    a, b, c, d = _round(a, b, c, d, keys[2][0], keys[2][1])
+    a, b, c, d = _round(a, b, c, d, keys[3][0], keys[3][1])
+    a, b, c, d = _round(a, b, c, d, keys[4][0], keys[4][1])
+    a, b, c, d = _round(a, b, c, d, keys[5][0], keys[5][1])
+    a, b, c, d = _round(a, b, c, d, keys[6][0], keys[6][1])
+    a, b, c, d = _round(a, b, c, d, keys[7][0], keys[7][1])
+    a, b, c, d = _round(a, b, c, d, keys[8][0], keys[8][1])
+    return _round(a, b, c, d, keys[9][0], keys[9][1])
 
 
 @part()
@@ -103,9 +103,8 @@ def _to_gumbel(out):
 
 
 @part()
-def _round_keys(key, step):
-    low = ((key & _LOW) + np.uint64(step) * _KEY_STEPS[0]) & _LOW
-    return low, ((key >> _WORD) + np.uint64(step) * _KEY_STEPS[1]) & _LOW
+def _next(key):
+    return (key[0] + _KEY_STEPS[0]) & _LOW, (key[1] + _KEY_STEPS[1]) & _LOW
 
 
 @kernel
@@ -116,28 +115,23 @@ def gumbel(out, key, scale, first, last):
     """
     size = out.size
     quarter = (size + 3) // 4
-    keys = (
-        _round_keys(key, 0)
-        + _round_keys(key, 1)
-        + _round_keys(key, 2)
-        + _round_keys(key, 3)
-        + _round_keys(key, 4)
-        + _round_keys(key, 5)
-        + _round_keys(key, 6)
-        + _round_keys(key, 7)
-        + _round_keys(key, 8)
-        + _round_keys(key, 9)
-    )
+    k0 = key & _LOW, key >> _WORD
+    k1 = _next(k0)
+    k2 = _next(k1)
+    k3 = _next(k2)
+    k4 = _next(k3)
+    k5 = _next(k4)
+    k6 = _next(k5)
+    k7 = _next(k6)
+    k8 = _next(k7)
+    keys = k0, k1, k2, k3, k4, k5, k6, k7, k8, _next(k8)
     # Small enough to stay in the first cache from the random bits to the last logarithm.
-    one, two = np.empty(_CHUNK, np.float32), np.empty(_CHUNK, np.float32)
-    three, four = np.empty(_CHUNK, np.float32), np.empty(_CHUNK, np.float32)
+    words = np.empty((4, _CHUNK), np.float32)
     for start in range(first, last, _CHUNK):
         count = min(_CHUNK, last - start)
-        _uniforms(one[:count], two[:count], three[:count], four[:count], start, keys)
-        _write(one[:count], scale, out, start, size)
-        _write(two[:count], scale, out, quarter + start, size)
-        _write(three[:count], scale, out, 2 * quarter + start, size)
-        _write(four[:count], scale, out, 3 * quarter + start, size)
+        _uniforms(words[0][:count], words[1][:count], words[2][:count], words[3][:count], start, keys)
+        for word in range(4):
+            _write(words[word][:count], scale, out, word * quarter + start, size)
     return 0
 
 

@@ -11,6 +11,7 @@ from directloss import threads
 from directloss.parts import Vertices
 from directloss.structures.arrays import instances, repeating
 from directloss.structures.base import Structure
+from directloss.structures.partition import log_sum_of_trees, only_first
 from directloss.transforms import inside_transform
 
 # Below this much work (instances x n^2) handing a part to another thread costs more than it gains.
@@ -38,6 +39,7 @@ class Arborescence(Structure):
     entry_dims = 2
     data: ClassVar = {"lengths": 0}
     proven = True
+    summable = True
 
     def __init__(self, lengths: Tensor | Sequence[int] | int | None = None, single_root: bool = False):
         if not isinstance(single_root, bool):
@@ -85,6 +87,9 @@ class Arborescence(Structure):
             words = torch.arange(n, device=scores.device) < self.lengths.to(scores.device).unsqueeze(-1)
             values = words.to(scores.dtype).expand_as(found)
         return (Vertices(torch.Size((n, width)), found, values),)
+
+    def _log_partition(self, parts: tuple[Tensor, ...]) -> Tensor:
+        return log_sum_of_trees(only_first(parts[0], self.lengths), self.single_root)
 
     def _enumerate(self, parts: tuple[Tensor, ...]) -> tuple[Vertices, ...]:
         (scores,) = parts

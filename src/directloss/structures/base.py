@@ -11,7 +11,8 @@ from torch import Tensor
 
 from directloss.parts import Scores, Vertices, as_parts, broadcasts, check_cost
 from directloss.structures.certificate import certify
-from directloss.structures.checks import LARGEST_SCORE, largest_magnitude
+from directloss.structures.checks import LARGEST_SCORE, check_batch_axes, largest_magnitude, too_many
+from directloss.structures.partition import log_partition
 from directloss.transforms import inside_transform
 
 MOST_STRUCTURES = 1_000_000
@@ -36,6 +37,7 @@ class Structure(ABC):
     exact: bool = True
     # Whether it takes no positive scores (paths with cycles), so that noise must be multiplicative.
     nonpositive: bool = False
+    summable: bool = False  # whether it has a partition function
 
     @abstractmethod
     def _check_entries(self, entries: torch.Size) -> None:
@@ -57,6 +59,10 @@ class Structure(ABC):
     def _count(self, parts: tuple[Tensor, ...]) -> int:
         """How many structures there are; a subclass that knows need not make them to count them."""
         return len(self._enumerate(parts)[0].slots)
+
+    def _log_partition(self, parts: tuple[Tensor, ...]) -> Tensor:
+        """``log_partition`` of checked scores in float32 or float64, where it is ``summable``."""
+        raise NotImplementedError
 
     def _validate(self) -> None:  # noqa: B027
         """Raise ValueError if the values of the data leave an instance without a structure."""
@@ -182,6 +188,10 @@ class Structure(ABC):
         """How many structures there are for one instance, scores (*E)."""
         return self._count(self._one_instance(scores))
 
+    def log_partition(self, scores: Scores) -> Tensor:
+        """``log sum_y exp(<scores, y>)``, (B...). Its gradient, in every part, is the marginals: the mean structure."""
+        return log_partition(self, scores)
+
     def complete(self, target: Tensor, scores: Scores) -> tuple[Vertices, ...]:
         """The structures whose first part is ``target`` (..., *E), with all parts that the scores have."""
         parts = as_parts(scores)
@@ -234,13 +244,8 @@ class Structure(ABC):
 
     def check_count(self, scores: Scores, most: int = MOST_STRUCTURES) -> None:
         """Raise ValueError if there are more than ``most`` structures for one instance."""
-        count = self.count(scores)
-        if count > most:
-            many = f"{count:,}" if count < 10**15 else f"about 10^{math.log10(count):.0f}"
-            raise ValueError(
-                f"{self!r} over {tuple(as_parts(scores)[0].shape)} has {many} structures, more than the {most:,} that "
-                "are enumerated; take a smaller instance"
-            )
+        if (count := self.count(scores)) > most:
+            raise ValueError(f"{self!r} over {tuple(as_parts(scores)[0].shape)} has {too_many(count, most)}")
 
     def _one_instance(self, scores: Scores) -> tuple[Tensor, ...]:
         parts = as_parts(scores)
@@ -277,12 +282,7 @@ class Structure(ABC):
 
     def _check_data(self, batch: torch.Size) -> None:
         for name, own in self.data.items():
-            tensor = getattr(self, name)
-            if tensor is not None and not broadcasts(tensor.shape[: tensor.dim() - own], batch):
-                raise ValueError(
-                    f"{name} has batch axes {tuple(tensor.shape[: tensor.dim() - own])}, which do not broadcast to the "
-                    f"scores' {tuple(batch)}"
-                )
+            check_batch_axes(name, getattr(self, name), own, batch)
 
     def __repr__(self) -> str:
         given = [f"{name}=..." for name in self.data if getattr(self, name) is not None]

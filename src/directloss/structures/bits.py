@@ -9,6 +9,7 @@ from torch import Tensor
 from directloss.parts import Vertices
 from directloss.structures.base import Structure
 from directloss.structures.checks import check_mask, check_mask_entries
+from directloss.structures.partition import only
 
 
 class Bits(Structure):
@@ -26,6 +27,7 @@ class Bits(Structure):
     entry_dims = 1
     data: ClassVar[Mapping[str, int]] = {"mask": 1}
     proven = True
+    summable = True
 
     def __init__(self, mask: Tensor | None = None):
         if mask is not None:
@@ -41,6 +43,9 @@ class Bits(Structure):
         if self.mask is not None:
             chosen = chosen & self.mask
         return (Vertices(scores.shape[-1:], None, chosen.to(scores.dtype)),)
+
+    def _log_partition(self, parts: tuple[Tensor, ...]) -> Tensor:
+        return torch.nn.functional.softplus(only(parts[0], self.mask)).sum(-1)
 
     def _enumerate(self, parts: tuple[Tensor, ...]) -> tuple[Vertices, ...]:
         (scores,) = parts

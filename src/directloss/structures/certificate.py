@@ -36,7 +36,9 @@ def certify(
 
     count, leading = len(steps), vertices[0].slots.shape[1:-1]
     along = _weighed(vertices[0], cost, count)
-    plain = sum(_weighed(found, part, count) for found, part in zip(vertices, parts, strict=True))
+    plain = _weighed(vertices[0], parts[0], count)
+    for found, part in zip(vertices[1:], parts[1:], strict=True):
+        plain = plain + _weighed(found, part, count)
     step, index = worst_shortfall(plain, along, np.array(steps), _TOLERANCE)
     if step < 0:
         return

@@ -12,6 +12,7 @@ from directloss.parts import Vertices
 from directloss.structures.arrays import as_array, place, shared_rows
 from directloss.structures.base import Structure
 from directloss.structures.checks import check_mask
+from directloss.structures.partition import never, only
 from directloss.transforms import inside_transform
 
 _PARTS = ("unary", "transitions", "start", "end")
@@ -46,6 +47,7 @@ class Chain(Structure):
     entry_dims = 2
     data: ClassVar[Mapping[str, int]] = {"lengths": 0, "forbidden": 3, "mask": 2}
     proven = True
+    summable = True
 
     def __init__(
         self, lengths: Tensor | int | None = None, forbidden: Tensor | None = None, mask: Tensor | None = None
@@ -127,12 +129,40 @@ class Chain(Structure):
         size = len(steps) * n * labels**2
         infeasible = max(threads.split(work, len(array), least=_LEAST_WORK // size))
         if infeasible >= 0:
-            raise ValueError(
-                f"forbidden transitions or the mask leave instance {place(infeasible, batch)} without labels; "
-                "allow more there"
-            )
+            raise ValueError(_without_labels(place(infeasible, batch)))
         sequences = torch.from_numpy(found).reshape(len(steps), *batch, n).to(unary.device)
         return self._vertices(sequences, self._part_entries(parts), unary.dtype)
+
+    def _log_partition(self, parts: tuple[Tensor, ...]) -> Tensor:
+        """The forward algorithm: the sum over all sequences that end in each label, position by position."""
+        unary = parts[0]
+        transitions, start, end = _padded(parts[1:], 3)
+        n, labels = unary.shape[-2:]
+        if not inside_transform():
+            self._check_lengths(n)
+        unary = only(unary, self.mask)
+        pairs = unary.new_zeros(1, labels, labels) if transitions is None else transitions
+        if pairs.dim() == 2:
+            pairs = pairs.unsqueeze(0)
+        pairs = only(pairs, None if self.forbidden is None else ~self.forbidden)
+        lengths = None if self.lengths is None else self.lengths.to(unary.device).unsqueeze(-1)
+        ending = unary[..., 0, :] if start is None else unary[..., 0, :] + start
+        for t in range(1, n):
+            pair = pairs[..., t - 1 if pairs.shape[-3] > 1 else 0, :, :]
+            longer = torch.logsumexp(ending.unsqueeze(-1) + pair, -2) + unary[..., t, :]
+            ending = longer if lengths is None else torch.where(t < lengths, longer, ending)
+        total = torch.logsumexp(ending if end is None else ending + end, -1)
+        if lengths is not None:
+            total = torch.where(lengths.squeeze(-1) > 0, total, 0.0)
+        self._check_feasible(total)
+        return total
+
+    def _check_feasible(self, total: Tensor) -> None:
+        """Raise ValueError if a sum over all sequences has none."""
+        if not inside_transform() and (self.forbidden is not None or self.mask is not None):
+            wrong = total.detach() < never(total.dtype) / 2
+            if wrong.any():
+                raise ValueError(_without_labels(tuple(wrong.nonzero()[0].tolist())))
 
     def _vertices(self, sequences: Tensor, entries: tuple[torch.Size, ...], dtype: torch.dtype) -> tuple[Vertices, ...]:
         """Label sequences (..., n), 0 beyond their lengths, as ones for each part."""
@@ -219,6 +249,10 @@ class Chain(Structure):
             raise ValueError(
                 f"lengths has {int(self.lengths[where])} for instance {where}, beyond the {n} positions of the scores"
             )
+
+
+def _without_labels(where: tuple[int, ...]) -> str:
+    return f"forbidden transitions or the mask leave instance {where} without labels; allow more there"
 
 
 def _whole(lengths: Tensor | int) -> Tensor:

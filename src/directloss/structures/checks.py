@@ -6,6 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from directloss.parts import broadcasts
+
 # Sums along augmenting paths must not overflow float64.
 LARGEST_SCORE = 1e150
 
@@ -44,3 +46,18 @@ def check_mask_entries(name: str, mask: Tensor | None, entries: torch.Size) -> N
             f"{name} is a mask of {tuple(mask.shape[-len(entries) :])} entries, but the scores have {tuple(entries)}; "
             "they must agree"
         )
+
+
+def check_batch_axes(name: str, data: Tensor | None, own: int, batch: torch.Size) -> None:
+    """Raise ValueError unless the axes of an instance's data before its last ``own`` broadcast to the batch."""
+    if data is not None and not broadcasts(data.shape[: data.dim() - own], batch):
+        raise ValueError(
+            f"{name} has batch axes {tuple(data.shape[: data.dim() - own])}, which do not broadcast to the scores' "
+            f"{tuple(batch)}"
+        )
+
+
+def too_many(count: int, most: int) -> str:
+    """How an error says that there are more structures than can be enumerated."""
+    many = f"{count:,}" if count < 10**15 else f"about 10^{math.log10(count):.0f}"
+    return f"{many} structures, more than the {most:,} that are enumerated; take a smaller instance"

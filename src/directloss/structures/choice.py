@@ -10,6 +10,7 @@ from directloss.parts import Vertices
 from directloss.structures.base import Structure
 from directloss.structures.checks import check_mask, check_mask_entries
 from directloss.structures.largest import largest_entries
+from directloss.structures.partition import only
 
 
 class Choice(Structure):
@@ -27,6 +28,7 @@ class Choice(Structure):
     entry_dims = 1
     data: ClassVar[Mapping[str, int]] = {"mask": 1}
     proven = True
+    summable = True
 
     def __init__(self, mask: Tensor | None = None):
         if mask is not None:
@@ -46,6 +48,9 @@ class Choice(Structure):
 
     def _maximize_along(self, parts: tuple[Tensor, ...], cost: Tensor, steps: Sequence[float]) -> tuple[Vertices, ...]:
         return (largest_entries(parts[0], cost, steps, 1, self.mask),)
+
+    def _log_partition(self, parts: tuple[Tensor, ...]) -> Tensor:
+        return only(parts[0], self.mask).logsumexp(-1)
 
     def _enumerate(self, parts: tuple[Tensor, ...]) -> tuple[Vertices, ...]:
         (scores,) = parts

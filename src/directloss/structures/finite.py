@@ -33,6 +33,7 @@ class Finite(Structure):
     # Kept flat, (B..., N, E): what one matrix product takes.
     data: ClassVar[Mapping[str, int]] = {"vertices": 2}
     proven = True
+    summable = True
 
     def __init__(self, vertices: Tensor, entry_dims: int = 1):
         if not isinstance(vertices, Tensor):
@@ -74,6 +75,10 @@ class Finite(Structure):
             best = best_along(vertices, flat, price, steps)[..., None, None]
             found = torch.stack([rows.take_along_dim(one, -2).squeeze(-2) for one in best])
         return (Vertices(self.entries, None, found.to(scores.dtype)),)
+
+    def _log_partition(self, parts: tuple[Tensor, ...]) -> Tensor:
+        flat = parts[0].double().flatten(parts[0].dim() - self.entry_dims)
+        return _product(flat, self.vertices.to(flat.device)).logsumexp(-1)
 
     def _enumerate(self, parts: tuple[Tensor, ...]) -> tuple[Vertices, ...]:
         return (Vertices(self.entries, None, self.vertices.to(parts[0])),)

@@ -17,6 +17,8 @@ from directloss.structures.checks import check_mask, check_mask_entries
 
 # Below this much work (instances x n^2) handing a part to another thread costs more than it gains.
 _LEAST_WORK = 50_000
+# A first guess at the potentials costs a smaller matrix more than it gains.
+_LEAST_GUESS = 16
 # Beyond this much (steps x instances x n^3, a bound) a solve may last long enough for somebody to press Ctrl-C.
 _LONG_WORK = 5e8
 
@@ -98,9 +100,11 @@ def _columns_along(scores: Tensor, cost: Tensor, mask: Tensor | None, steps: Seq
     columns = np.empty((len(steps), *batch.shape[:2]), np.int64)
     stop = np.zeros(1, np.int64)
     at = np.asarray([steps[step] for step in order], np.float64)
+    rows = batch.shape[1]
 
     def work(first: int, last: int) -> int:
-        return int(assign(batch, price, forbidden, at, columns, first, last, stop))
+        fit = np.empty((4, rows)) if rows >= _LEAST_GUESS else None
+        return int(assign(batch, price, forbidden, at, columns, first, last, stop, fit))
 
     long = len(steps) * batch.size * batch.shape[1] > _LONG_WORK
     infeasible = max(threads.split(work, len(batch), least=_LEAST_WORK // batch[0].size, stop=stop, long=long))

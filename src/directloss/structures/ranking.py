@@ -10,6 +10,7 @@ from torch import Tensor
 
 from directloss.parts import Vertices
 from directloss.structures.base import Structure
+from directloss.structures.checks import check_mask, check_mask_entries
 
 
 class Ranking(Structure):
@@ -20,6 +21,8 @@ class Ranking(Structure):
 
     Args:
         values: (n,), or (B..., n) with values for each instance; any finite numbers, in any order, also equal ones.
+        mask: (n,) or (B..., n), True where there is an item: lists of unequal length. Of m items the m largest values
+            are given out; where there is no item, y is 0.
 
     Example:
         >>> import torch, directloss as dl
@@ -29,10 +32,10 @@ class Ranking(Structure):
     """
 
     entry_dims = 1
-    data: ClassVar[Mapping[str, int]] = {"values": 1}
+    data: ClassVar[Mapping[str, int]] = {"values": 1, "mask": 1}
     proven = True
 
-    def __init__(self, values: Tensor):
+    def __init__(self, values: Tensor, mask: Tensor | None = None):
         if not isinstance(values, Tensor):
             raise TypeError(f"values is {type(values).__name__}, expected a torch.Tensor (torch.as_tensor makes one)")
         if values.is_complex() or values.dtype == torch.bool:
@@ -42,6 +45,9 @@ class Ranking(Structure):
         values = values.detach() if values.is_floating_point() else values.to(torch.get_default_dtype())
         # From the best rank to the worst: sorted once here, not at every call.
         self.values = values.sort(-1, descending=True).values
+        if mask is not None:
+            check_mask("mask", mask, 1, "there is an item")
+        self.mask = mask
         self._validate_values()
 
     def _validate(self) -> None:
@@ -55,24 +61,37 @@ class Ranking(Structure):
                 f"scores have {entries[0]} items, but values are {self.values.shape[-1]}; give a value for each item "
                 "(0 for ranks that do not count)"
             )
+        check_mask_entries("mask", self.mask, entries)
 
     def _maximize(self, parts: tuple[Tensor, ...]) -> tuple[Vertices, ...]:
         (scores,) = parts
+        values = self.values.to(scores).expand_as(scores)
+        if self.mask is not None:
+            mask = self.mask.to(scores.device).expand_as(scores)
+            ranks = torch.arange(scores.shape[-1], device=scores.device)
+            values = values.masked_fill(ranks >= mask.sum(-1, keepdim=True), 0)
+            scores = scores.masked_fill(~mask, -torch.inf)
         # Stable, so that of tied items the first gets the larger value, whatever the batch.
         order = scores.sort(dim=-1, descending=True, stable=True).indices
-        values = self.values.to(scores).expand_as(scores)
         return (Vertices(scores.shape[-1:], None, torch.empty_like(scores).scatter_(-1, order, values)),)
 
     def _enumerate(self, parts: tuple[Tensor, ...]) -> tuple[Vertices, ...]:
-        values = self.values.flatten().tolist()
+        items, values = self._given(parts[0])
         every: list[list[float]] = [[]]
         for _ in values:
             every = [[*some, value] for some in every for value in _left(values, some)]
-        return (Vertices(parts[0].shape, None, torch.tensor(every, device="cpu").to(parts[0])),)
+        y = parts[0].new_zeros(len(every), len(parts[0]))
+        y[:, items] = torch.tensor(every, device="cpu").to(parts[0])
+        return (Vertices(parts[0].shape, None, y),)
 
     def _count(self, parts: tuple[Tensor, ...]) -> int:
-        repeated = Counter(self.values.flatten().tolist()).values()
-        return math.factorial(len(parts[0])) // math.prod(math.factorial(times) for times in repeated)
+        values = self._given(parts[0])[1]
+        return math.factorial(len(values)) // math.prod(math.factorial(times) for times in Counter(values).values())
+
+    def _given(self, scores: Tensor) -> tuple[Tensor, list[float]]:
+        """The items of the only instance, and the values that they are given."""
+        mask = torch.ones(scores.shape, dtype=torch.bool) if self.mask is None else self.mask.flatten()
+        return mask.nonzero().squeeze(-1), self.values.flatten()[: int(mask.sum())].tolist()
 
 
 def _left(values: list[float], used: list[float]) -> list[float]:

@@ -12,6 +12,7 @@ from directloss import threads
 from directloss.parts import Vertices
 from directloss.structures.arrays import instances, place, repeating
 from directloss.structures.base import Structure
+from directloss.structures.partition import log_sum_of_trees, never, only_first
 
 # Below this much work (instances x edges) handing a part to another thread costs more than it gains.
 _LEAST_WORK = 50_000
@@ -36,6 +37,7 @@ class SpanningTree(Structure):
     entry_dims = 1
     data: ClassVar = {"edges": 2}
     proven = True
+    summable = True
 
     def __init__(self, edges: Tensor | None = None):
         if edges is not None:
@@ -63,6 +65,14 @@ class SpanningTree(Structure):
     def _maximize_along(self, parts: tuple[Tensor, ...], cost: Tensor, steps: Sequence[float]) -> tuple[Vertices, ...]:
         (scores,) = parts
         return (_grow(scores, cost, steps) if self.edges is None else _join(scores, cost, self.edges, steps),)
+
+    def _log_partition(self, parts: tuple[Tensor, ...]) -> Tensor:
+        (scores,) = parts
+        graph = self._one_graph(scores.shape[-1]) if self.edges is None else self.edges
+        nodes = graph.amax((-2, -1)) + 1
+        weights = _weights(scores, graph.to(scores.device), int(nodes.max()))
+        # The first node is the root of every tree.
+        return log_sum_of_trees(only_first(weights[..., 1:, :], nodes - 1 if nodes.dim() else None))
 
     def _enumerate(self, parts: tuple[Tensor, ...]) -> tuple[Vertices, ...]:
         (scores,) = parts
@@ -172,6 +182,19 @@ def _join(scores: Tensor, cost: Tensor, edges: Tensor, steps: Sequence[float]) -
         kept = np.arange(nodes.max() - 1) < np.resize(nodes, len(weights))[:, None] - 1
         values = torch.from_numpy(kept).to(scores).reshape(*batch, -1).expand_as(found)
     return Vertices(scores.shape[-1:], found, values)
+
+
+def _weights(scores: Tensor, graph: Tensor, nodes: int) -> Tensor:
+    """The scores (..., E) as a symmetric matrix (..., nodes, nodes); those of parallel edges are added, as weights."""
+    ends = torch.cat([graph, graph.flip(-1)], -2)
+    where = Vertices.of_coordinates((nodes, nodes), ends[..., 0], ends[..., 1]).slots
+    where = where.expand(*scores.shape[:-1], where.shape[-1])
+    both = torch.cat([scores, scores], -1)
+    lowest = both.new_full((*both.shape[:-1], nodes * nodes), never(both.dtype))
+    largest = lowest.scatter_reduce(-1, where, both.detach(), "amax")
+    sums = torch.zeros_like(lowest).scatter_add(-1, where, (both - largest.gather(-1, where)).exp())
+    weights = torch.where(sums > 0, sums, 1.0).log() + largest
+    return weights.reshape(*weights.shape[:-1], nodes, nodes)
 
 
 def _with_edge(taken: Tensor, value: bool) -> Tensor:

@@ -13,6 +13,7 @@ from directloss.parts import Vertices
 from directloss.structures.base import Structure
 from directloss.structures.checks import check_mask, check_mask_entries
 from directloss.structures.largest import largest_entries
+from directloss.structures.partition import log_sum_of_subsets, only
 from directloss.transforms import inside_transform
 
 
@@ -33,6 +34,7 @@ class Subset(Structure):
     entry_dims = 1
     data: ClassVar[Mapping[str, int]] = {"counts": 0, "mask": 1}
     proven = True
+    summable = True
 
     def __init__(self, k: int | Tensor, mask: Tensor | None = None):
         if mask is not None:
@@ -56,7 +58,7 @@ class Subset(Structure):
         if self.counts is not None and (self.counts < 0).any():
             raise ValueError(f"k has {int(self.counts.min())} among its numbers, expected at least 0")
         if self.mask is not None:
-            allowed, wanted = torch.broadcast_tensors(self.mask.sum(-1), torch.as_tensor(self._wanted))
+            allowed, wanted = torch.broadcast_tensors(self.mask.sum(-1), torch.as_tensor(self.wanted))
             if (allowed < wanted).any():
                 where = tuple((allowed < wanted).nonzero()[0].tolist())
                 raise ValueError(
@@ -65,7 +67,8 @@ class Subset(Structure):
                 )
 
     @property
-    def _wanted(self) -> int | Tensor:
+    def wanted(self) -> int | Tensor:
+        """k: one number, or one for each instance."""
         return self.counts if self.counts is not None else self.k
 
     @property
@@ -75,8 +78,8 @@ class Subset(Structure):
 
     def _check_entries(self, entries: torch.Size) -> None:
         check_mask_entries("mask", self.mask, entries)
-        if self.counts is None and entries[0] < self.largest:
-            raise ValueError(f"cannot take k = {self.k} of n = {entries[0]} entries; lower k or give more entries")
+        if self.counts is None:
+            self.most_of(entries[0])
 
     def _maximize_along(self, parts: tuple[Tensor, ...], cost: Tensor, steps: Sequence[float]) -> tuple[Vertices, ...]:
         if self.counts is None:
@@ -85,9 +88,8 @@ class Subset(Structure):
 
     def _maximize(self, parts: tuple[Tensor, ...]) -> tuple[Vertices, ...]:
         (scores,) = parts
-        most, entries = self.largest, scores.shape[-1:]
-        if most > entries[0]:
-            raise ValueError(f"cannot take k = {most} of n = {entries[0]} entries; lower k or give more entries")
+        entries = scores.shape[-1:]
+        most = self.most_of(entries[0])
         if self.mask is not None:
             scores = scores.masked_fill(~self.mask, -torch.inf)
         assert self.counts is not None
@@ -97,6 +99,20 @@ class Subset(Structure):
         where = torch.where(taken, best, entries[0]).sort(-1).values
         kept = where < entries[0]
         return (Vertices(entries, where * kept, kept.to(scores.dtype)),)
+
+    def _log_partition(self, parts: tuple[Tensor, ...]) -> Tensor:
+        scores = only(parts[0], self.mask)
+        if self.counts is None:
+            return log_sum_of_subsets(scores, self.largest)[..., -1]
+        most = scores.shape[-1] if inside_transform() else self.most_of(scores.shape[-1])
+        counts = self.counts.to(scores.device).expand(scores.shape[:-1])
+        return log_sum_of_subsets(scores, most).gather(-1, counts.long().unsqueeze(-1)).squeeze(-1)
+
+    def most_of(self, n: int) -> int:
+        """The largest k; raise ValueError if there are fewer entries."""
+        if self.largest > n:
+            raise ValueError(f"cannot take k = {self.largest} of n = {n} entries; lower k or give more entries")
+        return self.largest
 
     def _enumerate(self, parts: tuple[Tensor, ...]) -> tuple[Vertices, ...]:
         (scores,) = parts
@@ -111,7 +127,7 @@ class Subset(Structure):
         return list(range(len(scores))) if self.mask is None else self.mask.flatten().nonzero().flatten().tolist()
 
     def _one_k(self) -> int:
-        return int(self._wanted)
+        return int(self.wanted)
 
     def __repr__(self) -> str:
         k = f"k={self.k}" if self.counts is None else "k=..."

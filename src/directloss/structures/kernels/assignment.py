@@ -344,11 +344,12 @@ def _augment(c, v, column_of, row_of, key, pred, code, open_v, scanned, distance
 
 
 @kernel
-def assign(scores, cost, forbidden, steps, columns, first, last, stop):
+def assign(scores, cost, forbidden, steps, columns, first, last, stop, fit):
     """Solve instances first..last of ``scores`` (B, n, m), n <= m, for every step; write each row's column.
 
     ``cost`` and ``forbidden`` repeat along the batch with their own length (nothing forbidden: length 0). Return the
     index of an instance without a perfect matching, or -1. Once ``stop[0]`` is not zero, return soon, with no meaning.
+    ``fit`` (4, n) is room for other starts than column reduction, or None: then the code for them is not compiled.
     """
     n, m = scores.shape[1:]
     width = (m + LANES - 1) // LANES * LANES
@@ -360,7 +361,7 @@ def assign(scores, cost, forbidden, steps, columns, first, last, stop):
     code, pred, holder, row_of, scanned, column_of, trial_column_of = (
         integers[0], integers[1], integers[2], integers[3], integers[4], integers[5], integers[6],
     )  # fmt: skip
-    fit, order = np.empty((4, n)), np.empty((2, n), np.int64)
+    order = np.empty((2, n), np.int64)
     for i in range(n):
         for j in range(m, width):
             c[i, j] = np.inf
@@ -390,13 +391,14 @@ def assign(scores, cost, forbidden, steps, columns, first, last, stop):
                     if start == PLAIN:
                         for i in range(n):
                             u[i] = 0.0
-                    elif start == ROW_MINIMA:
-                        _row_minima(c, zero, column_of, key, pred, code, u, n)
-                    else:
-                        if start == SMOOTH:
-                            _rank_one(c, fit)
-                            _sort(fit, order)
-                        _monotone_rows(c, fit, order, start == SMOOTH, u)
+                    elif fit is not None:
+                        if start == ROW_MINIMA:
+                            _row_minima(c, zero, column_of, key, pred, code, u, n)
+                        else:
+                            if start == SMOOTH:
+                                _rank_one(c, fit)
+                                _sort(fit, order)
+                            _monotone_rows(c, fit, order, start == SMOOTH, u)
                     left = _reduce_columns(c, u, trial_v, zero, holder, trial_column_of, m)
                     if left < free:
                         best_start = start
@@ -405,7 +407,7 @@ def assign(scores, cost, forbidden, steps, columns, first, last, stop):
                             v[j] = trial_v[j]
                         for i in range(n):
                             column_of[i] = trial_column_of[i]
-                    if n < 16:  # the others cost a small matrix more than they gain
+                    if fit is None:
                         break
                     # Where rows have several tight columns each, potentials that break the ties only make it harder.
                     if start == PLAIN and free > enough and _row_minima(c, v, column_of, key, pred, code, u, min(n, 8)):

@@ -14,19 +14,50 @@ def _maximum(row):
 
 
 @part()
-def _kth_largest(row, k):
-    """The k-th largest number of a row, which loses its order (Hoare's selection, a pivot from the middle)."""
+def _sink(heap, at, size):
+    """Let the number at a place of a heap, smallest first, sink to where it belongs."""
+    value = heap[at]
+    while 2 * at + 1 < size:
+        child = 2 * at + 1
+        if child + 1 < size and heap[child + 1] < heap[child]:
+            child += 1
+        if heap[child] >= value:
+            break
+        heap[at] = heap[child]
+        at = child
+    heap[at] = value
+
+
+@part()
+def _kth_of_few(row, k, heap):
+    """The k-th largest number of a row: a heap of the k largest so far, which most numbers do not enter."""
+    for j in range(k):
+        heap[j] = row[j]
+    for at in range(k // 2 - 1, -1, -1):
+        _sink(heap, at, k)
+    for j in range(k, len(row)):
+        if row[j] > heap[0]:
+            heap[0] = row[j]
+            _sink(heap, 0, k)
+    return heap[0]
+
+
+@part()
+def _kth_of_many(row, k, spare):
+    """The k-th largest number of a row: Hoare's selection, with pivots from the middle."""
+    for j in range(len(row)):
+        spare[j] = row[j]
     left, right = 0, len(row) - 1
     while left < right:
-        pivot = row[(left + right) // 2]
+        pivot = spare[(left + right) // 2]
         i, j = left, right
         while i <= j:
-            while row[i] > pivot:
+            while spare[i] > pivot:
                 i += 1
-            while row[j] < pivot:
+            while spare[j] < pivot:
                 j -= 1
             if i <= j:
-                row[i], row[j] = row[j], row[i]
+                spare[i], spare[j] = spare[j], spare[i]
                 i += 1
                 j -= 1
         if k - 1 <= j:
@@ -35,7 +66,7 @@ def _kth_largest(row, k):
             left = i
         else:
             break
-    return row[k - 1]
+    return spare[k - 1]
 
 
 @kernel
@@ -61,9 +92,7 @@ def largest(scores, cost, mask, steps, k, positions, first, last):
             if k == 1:
                 bound, ties = _maximum(row), 1
             else:
-                for j in range(n):
-                    spare[j] = row[j]
-                bound, ties = _kth_largest(spare, k), k
+                bound, ties = _kth_of_few(row, k, spare) if k < n // 16 else _kth_of_many(row, k, spare), k
                 for j in range(n):
                     ties -= row[j] > bound
             count = j = 0
