@@ -781,7 +781,7 @@ def test_a_relaxation_takes_a_grid_of_its_settings():
     assert [row.settings for row in found.rows] == [
         {"temperature": temperature, "iterations": iterations} for temperature in (0.5, 2.0) for iterations in (5, 20)
     ]
-    assert "temperature=0.5  iterations=5" in repr(found)
+    assert "temperature=0.5, iterations=5" in repr(found)
     assert found.records()[0]["temperature"] == 0.5
     pytest.importorskip("matplotlib")
     assert found.plot().axes[0].get_xlabel() == "temperature"

@@ -24,6 +24,17 @@ class Rule:
 
 RULES = {
     "direct_loss": Rule({"epsilon": (-0.5, -2.0), "sides": ("one", "both")}),
+    "reinforce": Rule({"samples": (2, 10)}),
+    "spo_plus": Rule(),
+    "structured_hinge": Rule(),
+    "fenchel_young": Rule({"samples": (1,)}),
+    "likelihood": Rule(fits=("choice", "subset", "chain")),
+    "contrastive": Rule({"form": ("map", "nce")}, ("choice", "subset", "matching")),
+    "rank_pool": Rule({"form": ("pairwise", "listwise")}, ("choice", "subset", "matching")),
+    "smooth_top_k": Rule(fits=("choice",)),
+    "softmax": Rule({"temperature": (0.5, 1.0)}, ("choice", "subset", "chain")),
+    "neural_neighbors": Rule({"temperature": (0.5, 1.0)}, ("subset",)),
+    "ot_top_k": Rule(fits=("subset",)),
     "perturbed": Rule({"samples": (2, 10)}),
     "blackbox": Rule({"step": (2.0,)}),
     "imle": Rule({"step": (2.0,), "sides": ("one", "both")}),
@@ -45,9 +56,42 @@ def load_rule(name: str) -> Callable[..., Any]:
 
 def neuralsort_subset(scores: "Tensor", structure: Any, temperature: float = 1.0) -> "Tensor":
     """The first k rows of NeuralSort's permutation, added up: a relaxed subset."""
+    from directloss.layers.checks import fitting
     from directloss.layers.neuralsort import neuralsort
+    from directloss.structures.subset import Subset
 
-    return neuralsort(scores, temperature, k=structure.k).sum(-2)
+    return neuralsort(scores, temperature, k=fitting("neuralsort_subset", structure, Subset).largest).sum(-2)
+
+
+def neural_neighbors(scores: "Tensor", structure: Any, temperature: float = 1.0) -> "Tensor":
+    """The k neighbours, added up: a relaxed subset."""
+    from directloss.layers.neural_neighbors import neural_neighbors
+
+    return neural_neighbors(scores, structure, temperature).sum(-2)
+
+
+def contrastive(scores: "Tensor", target: "Tensor", structure: Any, form: str = "map", reduction: str = "mean") -> Any:
+    """Against all structures as the pool."""
+    from directloss.losses.contrastive import contrastive
+
+    return contrastive(scores, target, _pool(scores, structure), form=form, reduction=reduction)  # type: ignore[arg-type]
+
+
+def rank_pool(scores: "Tensor", cost: "Tensor", structure: Any, form: str = "listwise", reduction: str = "mean") -> Any:
+    """Of all structures as the pool."""
+    from directloss.losses.rank_pool import rank_pool
+
+    return rank_pool(scores, cost, _pool(scores, structure), form=form, reduction=reduction)  # type: ignore[arg-type]
+
+
+def _pool(scores: "Tensor", structure: Any) -> Any:
+    """Every structure of the first instance: an audit's instances are all the same."""
+    from directloss.structures.finite import Finite
+
+    if isinstance(scores, tuple):
+        raise TypeError("a pool compares solutions for scores of one tensor, and these are in parts")
+    one = scores.flatten(0, scores.dim() - structure.entry_dims - 1)[0]
+    return Finite(structure.enumerate(one), entry_dims=structure.entry_dims)
 
 
 def parse_settings(text: str) -> dict[str, list[Any]]:

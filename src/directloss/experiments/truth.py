@@ -141,6 +141,7 @@ EXPERIMENT = Experiment(
     check=check,
     axes=("rule", "structure"),
     expand=fitting,
+    threads=1,  # small batches: a second process (--jobs 2) helps, a second thread does not
     columns=(
         Column("rule", "rule"),
         Column("structure", "structure"),

@@ -44,7 +44,7 @@ class DirectNeighborsClassifier(
     learning_rate : float
         At the start; it falls linearly to zero.
     epsilon : float or None
-        As for ``dl.NeighborLoss``; None is its default, ``n_neighbors``.
+        As for ``dl.NeighborLoss``; None finds one for each side.
     scale_features : bool or "auto"
         Features are centred, then divided by their own spread (True) or by one number for all (False). "auto" gives
         flat features their own if some would dominate: a spread more than ten times the median one.

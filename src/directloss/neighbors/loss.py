@@ -11,7 +11,7 @@ from directloss.losses.criterion import DirectLoss
 from directloss.losses.direct import Sides
 from directloss.losses.growth import GrowingEpsilon
 from directloss.neighbors.distance import check_embeddings, negative_distance, without_own
-from directloss.noise import Gumbel, Noise
+from directloss.noise import Noise
 from directloss.structures.subset import Subset
 
 
@@ -22,10 +22,10 @@ class NeighborLoss(nn.Module):
 
     Args:
         k: neighbours that are counted.
-        epsilon: how far a wrong neighbour is moved, summed over the k: each by ``epsilon / k`` in distance. A number,
-            or ``GrowingEpsilon``.
-        sides: "both" keeps pushing until right and wrong neighbours are ``2 * epsilon / k`` apart; "one" is the
-            paper's rule.
+        epsilon: None finds one for each side, as ``DirectLoss`` does. A number, or ``GrowingEpsilon``: how far a wrong
+            neighbour is moved, summed over the k: each by ``epsilon / k`` in distance.
+        sides: with an epsilon of yours, "both" (the default) keeps pushing until right and wrong neighbours are
+            ``2 * epsilon / k`` apart; "one" is the paper's rule.
         noise, samples: as for ``DirectLoss``; without a ``scale`` there is no noise.
         cost: "wrong-label", the share of wrong labels; or "label-distance", the paper's, in which the distance counts.
         rule: another loss, called as ``rule(scores, cost, structure, generator=generator)``: a relaxation's, or your
@@ -44,9 +44,9 @@ class NeighborLoss(nn.Module):
         k: int,
         *,
         epsilon: float | GrowingEpsilon | None = None,
-        sides: Sides = "both",
-        noise: Noise = Gumbel(),
-        samples: int = 1,
+        sides: Sides | None = None,
+        noise: Noise | None = None,
+        samples: int | None = None,
         cost: Literal["wrong-label", "label-distance"] = "wrong-label",
         rule: Callable[..., Tensor] | None = None,
     ):
@@ -54,8 +54,9 @@ class NeighborLoss(nn.Module):
         self.k, self.cost, self.rule = k, cost, rule
         self.direct = DirectLoss(
             Subset(k),
-            epsilon=float(k) if epsilon is None else epsilon,
-            sides=sides,
+            epsilon=epsilon,
+            sides=sides if epsilon is None else sides or "both",
+            scale=0.0,
             noise=noise,
             samples=samples,
             reduction="none",
@@ -67,7 +68,7 @@ class NeighborLoss(nn.Module):
         labels: Tensor,
         candidates: Tensor | None = None,
         candidate_labels: Tensor | None = None,
-        scale: float | Tensor = 0.0,
+        scale: float | Tensor | None = None,
         generator: torch.Generator | None = None,
         own: int | None = None,
         weight: Tensor | None = None,
@@ -78,7 +79,7 @@ class NeighborLoss(nn.Module):
             embeddings: of the queries, (Q, D).
             labels: theirs, (Q,).
             candidates, candidate_labels: (N, D) and (N,); without them, the queries themselves.
-            scale: of the noise: one number, or one for each query (Q,).
+            scale: of the noise: one number, or one for each query (Q,); None: no noise.
             generator: the only source of randomness (None: torch's default generator).
             own: the place of the first query among the candidates, if they are there too: none is its own neighbour.
             weight: of each query in the mean (Q,); without it, all alike.

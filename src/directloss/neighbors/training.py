@@ -44,7 +44,8 @@ def train(
                     group["lr"] = learning_rate * (1 - (epoch + index / batches) / epochs)
                 optimizer.zero_grad()
                 embedded = _embed(module, x[batch], normalize)
-                loss = criterion(embedded, labels[batch], weight=None if weights is None else weights[batch])
+                weight = None if weights is None else weights[batch]
+                loss = criterion(embedded, labels[batch], weight=weight, generator=generator)
                 loss.backward()
                 optimizer.step()
                 total += loss.item() * len(batch)
