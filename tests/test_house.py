@@ -15,6 +15,7 @@ LAYERS = [
     {
         "errors",
         "files",
+        "later",
         "panels",
         "shown",
         "transforms",
