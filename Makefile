@@ -3,6 +3,8 @@
 PYTHON ?= python3
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# The tests start many processes: each would compile torch's Python again.
+unexport PYTHONDONTWRITEBYTECODE
 BIN := .venv/bin
 
 .PHONY: help demo quick test test-lowest test-browser torture wheel check docs gallery format fuzz mutants bench clean

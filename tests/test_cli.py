@@ -274,10 +274,11 @@ def made_rows(scales, samples):
 
 
 def test_the_figure_of_an_audit_has_a_line_for_each_setting():
-    axes = drawing.draw(made_rows([1.0, 2.0], [1, 5])).axes
+    figure = drawing.draw(made_rows([1.0, 2.0], [1, 5]))
+    axes = figure.axes
     assert len(axes) == 8
     labels = ["both, σ = 1", "both, σ = 1, 5 samples", "both, σ = 2", "both, σ = 2, 5 samples"]
-    assert [text.get_text() for text in axes[3].get_legend().get_texts()] == labels
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == labels
     assert len({line.get_linestyle() for line in axes[3].lines}) == 4
 
 

@@ -54,7 +54,7 @@ def shortest(costs, moves):
     """SciPy's smallest cost of a path over cells (r, c)."""
     rows, columns = costs.shape
     tails, heads = edges_of(rows, columns, moves).T
-    graph = csr_array((costs.ravel()[heads], (tails, heads)), shape=(costs.size, costs.size))
+    graph = csr_array((costs.ravel()[heads], (np.int32(tails), np.int32(heads))), shape=(costs.size, costs.size))
     solver = bellman_ford if moves == "monotone" else dijkstra
     return costs.flat[0] + solver(graph, indices=0)[-1]
 

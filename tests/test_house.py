@@ -16,6 +16,7 @@ LAYERS = [
         "errors",
         "files",
         "later",
+        "panels",
         "shown",
         "transforms",
         "threads",

@@ -9,7 +9,8 @@ import pytest
 
 # Low rank and large: many long searches, ten seconds of work and more.
 PROGRAM = """
-import sys, threading, time, torch, directloss as dl
+import signal, sys, threading, time, torch, directloss as dl
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background starts with it ignored
 threads, batch, n = map(int, sys.argv[1:])
 dl.set_num_threads(threads)
 small = torch.rand(1, 20, 20)

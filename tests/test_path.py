@@ -44,7 +44,7 @@ def longest(scores, places, source, target, nodes):
     shift = 1 + np.abs(scores).max()
     np.minimum.at(cost, tuple(places.T), shift * (places[:, 1] - places[:, 0]) - scores)
     tails, heads = np.nonzero(np.isfinite(cost))
-    graph = csr_array((cost[tails, heads], (tails, heads)), shape=(nodes, nodes))
+    graph = csr_array((cost[tails, heads], (np.int32(tails), np.int32(heads))), shape=(nodes, nodes))
     return shift * (target - source) - bellman_ford(graph, indices=source)[target]
 
 

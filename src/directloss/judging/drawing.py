@@ -2,10 +2,10 @@
 
 import math
 from collections.abc import Sequence
-from itertools import cycle
+from itertools import cycle, product
 from typing import TYPE_CHECKING, Any
 
-from directloss.errors import need
+from directloss.panels import COLORS, panels, use_log
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -19,7 +19,6 @@ PANELS = (
 NUMBERS = ("bias", "bias_error", "deviation", "cosine", "signal", "zero", "seconds")
 KEYS = ("target", "rule", "scale")
 RULES = ("one, ε < 0", "one, ε > 0", "both", "-")
-COLORS = ("#2878b5", "#d1662b", "#3a923a", "#8c6bb1")  # legible on white and on black, and to the colour-blind
 
 
 def setting_along(rows: Sequence[dict[str, Any]]) -> str:
@@ -34,41 +33,29 @@ def setting_along(rows: Sequence[dict[str, Any]]) -> str:
 
 def draw(rows: Sequence[dict[str, Any]]) -> "Figure":
     """A row of panels for each gradient; colour is the rule, the line's style the scale and the number of samples."""
-    need("matplotlib", "a figure", extra="lab")
-    from matplotlib.figure import Figure
-    from matplotlib.ticker import FormatStrFormatter, LogLocator, NullFormatter
-
     along = setting_along(rows)
     targets = list(dict.fromkeys(row["target"] for row in rows))
-    figure = Figure(figsize=(4 * len(PANELS), 3.4 * len(targets)), layout="constrained")
-    axes = figure.subplots(len(targets), len(PANELS), squeeze=False)
+    figure, axes = panels(len(PANELS), len(targets))
     kinds = sorted({(row["scale"], row.get("samples", 1)) for row in rows})
     styles = dict(zip(kinds, cycle(("-", "--", ":", "-.")), strict=False))
-    for target, line in zip(targets, axes, strict=True):
-        for axis, (name, label) in zip(line, PANELS, strict=True):
-            axis.spines[["top", "right"]].set_visible(False)
-            for rule, color in zip(RULES, COLORS, strict=True):
-                for (scale, samples), style in styles.items():
-                    wanted = (target, rule, scale, samples)
-                    mine = [row for row in rows if (*map(row.get, KEYS), row.get("samples", 1)) == wanted]
-                    zero = math.nan if name == "bias" else 0.0
-                    points = sorted((abs(row.get(along, 1.0)), row[name] or zero, row["bias_error"]) for row in mine)
-                    if not points:
-                        continue
-                    x, y, error = zip(*points, strict=True)
-                    text = f"{rule}, σ = {scale:g}" + (f", {samples} samples" if samples > 1 else "")
-                    axis.plot(x, y, style, color=color, marker=".", label=text)
-                    if name == "bias":
-                        axis.plot(x, error, style, color=color, alpha=0.3, linewidth=1)
-            positive = any(row[name] > 0 for row in rows if row["target"] == target)
-            for part in ("x", "y") if positive and name in ("bias", "deviation") else ("x",):
-                getattr(axis, f"set_{part}scale")("log")
-                ticks = getattr(axis, f"{part}axis")
-                ticks.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-                ticks.set_major_formatter(FormatStrFormatter("%g"))
-                ticks.set_minor_formatter(NullFormatter())
-            axis.set_xlabel("|ε|" if along == "epsilon" else along)
-            axis.set_title(f"{label}\n(gradient to the {target})", fontsize=10)
-    lines, labels = axes[0][-1].get_legend_handles_labels()
+    for axis, (target, (name, label)) in zip(axes, product(targets, PANELS), strict=True):
+        for rule, color in zip(RULES, COLORS, strict=False):
+            for (scale, samples), style in styles.items():
+                wanted = (target, rule, scale, samples)
+                mine = [row for row in rows if (*map(row.get, KEYS), row.get("samples", 1)) == wanted]
+                zero = math.nan if name == "bias" else 0.0
+                points = sorted((abs(row.get(along, 1.0)), row[name] or zero, row["bias_error"]) for row in mine)
+                if not points:
+                    continue
+                x, y, error = zip(*points, strict=True)
+                text = f"{rule}, σ = {scale:g}" + (f", {samples} samples" if samples > 1 else "")
+                axis.plot(x, y, style, color=color, marker=".", label=text)
+                if name == "bias":
+                    axis.plot(x, error, style, color=color, alpha=0.3, linewidth=1)
+        positive = any(row[name] > 0 for row in rows if row["target"] == target)
+        use_log(axis, *("xy" if positive and name in ("bias", "deviation") else "x"))
+        axis.set_xlabel("|ε|" if along == "epsilon" else along)
+        axis.set_title(f"{label}\n(gradient to the {target})", fontsize=10)
+    lines, labels = axes[-1].get_legend_handles_labels()
     figure.legend(lines, labels, loc="outside lower center", ncols=4, fontsize=8, frameon=False)  # may be many
     return figure

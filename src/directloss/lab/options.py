@@ -42,9 +42,9 @@ class Option:
         for broken, expected in (
             (not math.isfinite(value), "a finite number"),
             (self.nonzero and not value, "a finite number other than 0"),
-            (self.above is not None and not value > self.above, f"a finite number above {self.above}"),
-            (self.least is not None and value < self.least, f"at least {self.least}"),
-            (self.most is not None and value > self.most, f"at most {self.most}"),
+            (self.above is not None and not value > self.above, f"a finite number above {self.above or 0:g}"),
+            (self.least is not None and value < self.least, f"at least {self.least or 0:g}"),
+            (self.most is not None and value > self.most, f"at most {self.most or 0:g}"),
         ):
             if broken:
                 raise UserError(f"{what} {value}; expected {expected}")
