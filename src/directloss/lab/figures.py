@@ -1,6 +1,8 @@
 """How every figure of the project looks and is saved."""
 
 import io
+from collections.abc import Iterator, Sequence
+from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +14,8 @@ if TYPE_CHECKING:
 
 # Legible on white and on black, and to the colour-blind.
 COLORS = ("#2878b5", "#d1662b", "#3a923a", "#8c6bb1", "#c44e73", "#7f7f7f")
+_MORE_COLORS = ("#12a3b4", "#b08a00", "#a0522d", "#e36fc0", "#6f8f1f", "#6372e8")
+_DASHES = ("-", (0, (5, 1.5)), (0, (1, 1.2)), (0, (6, 1.5, 1, 1.5)))
 
 
 def panels(count: int, rows: int = 1, width: float = 4.0, height: float = 3.4) -> tuple["Figure", list[Any]]:
@@ -27,14 +31,20 @@ def panels(count: int, rows: int = 1, width: float = 4.0, height: float = 3.4) -
     return figure, axes
 
 
-def use_log(axis: Any, *which: str) -> None:
-    """Logarithmic x, y or both, labelled 1, 2, 5 with plain numbers."""
+def line_styles() -> Iterator[dict[str, Any]]:
+    """For many lines in one panel: twelve that differ in colour, neighbours in their dashes too; then again."""
+    for color, dashes in zip(cycle(COLORS + _MORE_COLORS), cycle(_DASHES), strict=False):
+        yield {"color": color, "linestyle": dashes}
+
+
+def use_log(axis: Any, *which: str, subs: Sequence[float] = (1.0, 2.0, 5.0)) -> None:
+    """Logarithmic x, y or both, labelled 1, 2, 5 (or ``subs``) with plain numbers."""
     from matplotlib.ticker import FormatStrFormatter, LogLocator, NullFormatter
 
     for name in which:
         getattr(axis, f"set_{name}scale")("log")
         part = getattr(axis, f"{name}axis")
-        part.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        part.set_major_locator(LogLocator(subs=subs))
         part.set_major_formatter(FormatStrFormatter("%g"))
         part.set_minor_formatter(NullFormatter())
 
