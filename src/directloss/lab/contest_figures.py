@@ -86,8 +86,9 @@ def draw_standings(rows: Rows, place: Place) -> "Figure":
 def course_points(rows: Rows, place: Place) -> list[Line]:
     """What was measured, and what the criterion said of itself, after each epoch of each training."""
     return [
-        {"place": place(row), "loss": row["loss"], "repetition": row.repetition, "epoch": epoch, **at}
+        {"place": where, "loss": row["loss"], "repetition": row.repetition, "epoch": epoch, **at}
         for row in rows
+        for where in [place(row)]
         for epoch, at in enumerate(row["course"], 1)
     ]
 
