@@ -5,7 +5,7 @@ export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 BIN := .venv/bin
 
-.PHONY: help demo quick test test-lowest test-browser torture wheel check docs format fuzz mutants bench clean
+.PHONY: help demo quick test test-lowest test-browser torture wheel check docs gallery format fuzz mutants bench clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -73,14 +73,17 @@ check: .venv/dev  ## ruff and mypy
 docs: .venv/docs  ## the documentation site, in site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
+gallery: .venv/dev  ## the pictures of docs/gallery.md, from its examples
+	$(BIN)/python tools/gallery
+
 format: .venv/dev  ## let ruff rewrite
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-FUZZED := matching_fuzz arborescence chain gridpath interleaving knapsack path ranking spanning_tree
+# test_program.py takes a hundredth of the number.
+FUZZED := matching_fuzz arborescence chain finite gridpath interleaving knapsack path pool program ranking spanning_tree
 fuzz: .venv/dev  ## every kernel against other solvers on 200,000 instances, Program on 2,000
 	DIRECTLOSS_FUZZ_INSTANCES=200000 $(BIN)/python -m pytest $(FUZZED:%=tests/test_%.py)
-	DIRECTLOSS_FUZZ_INSTANCES=2000 $(BIN)/python -m pytest tests/test_program.py tests/test_finite.py
 
 mutants: .venv/dev  ## change the core in a hundred places, one at a time: do the tests notice?
 	$(BIN)/python tools/mutants.py
@@ -89,6 +92,7 @@ bench: .venv/bench  ## solver speed against other libraries, side by side
 	$(BIN)/python benchmarks/overhead.py
 	$(BIN)/python benchmarks/matching.py
 	$(BIN)/python benchmarks/structures.py
+	$(BIN)/python benchmarks/memory.py
 
 clean:  ## forget the environment and caches
 	rm -rf .venv .venv-lowest .venv-wheel dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis

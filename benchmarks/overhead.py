@@ -18,15 +18,19 @@ import directloss as dl
 BATCH, EPSILON = 32, 1.0
 
 
-def best(*calls: Callable[[], object], rounds: int = 1500, repetitions: int = 5) -> list[float]:
-    """Microseconds of each call, the best of many short rounds taken in turn: other programs disturb only some."""
+def best(*calls: Callable[[], object], blocks: int = 6, rounds: int = 60, repetitions: int = 4) -> list[float]:
+    """Microseconds of each call, the best of many rounds, so short that other programs disturb only some.
+
+    The calls take turns in blocks of rounds: long enough for each to find its own code in the caches.
+    """
     taken = [[float("inf")] for _ in calls]
-    for _ in range(rounds):
+    for _ in range(blocks):
         for call, times in zip(calls, taken, strict=True):
-            start = time.perf_counter()
-            for _ in range(repetitions):
-                call()
-            times.append((time.perf_counter() - start) / repetitions)
+            for _ in range(rounds):
+                start = time.perf_counter()
+                for _ in range(repetitions):
+                    call()
+                times.append((time.perf_counter() - start) / repetitions)
     return [1e6 * min(times) for times in taken]
 
 

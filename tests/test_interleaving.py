@@ -182,3 +182,14 @@ def test_bad_input_is_refused_at_the_boundary(positive, scores, message):
     ):
         with pytest.raises((TypeError, ValueError), match=message):
             solve()
+
+
+@pytest.mark.parametrize("batch", [(7,), (2, 3), (3, 1)], ids=str)
+def test_pieces_of_a_batch_are_solved_with_their_own_relevance_and_epsilon(batch, monkeypatch, generator):
+    scores, epsilon = torch.randn(*batch, 5, generator=generator), 5 * torch.randn(batch, generator=generator)
+    structure = dl.Interleaving((torch.arange(5) + torch.arange(batch[-1]).unsqueeze(-1)) % 2 == 0)
+    whole = structure.solve(scores), structure.average_precision_augmented(scores, epsilon)
+    monkeypatch.setattr("directloss.structures.arrays._PIECE", 10)
+    assert torch.equal(structure.solve(scores), whole[0])
+    assert torch.equal(structure.average_precision_augmented(scores, epsilon), whole[1])
+    assert not torch.equal(*whole)

@@ -166,3 +166,37 @@ def test_scores_are_a_tensor_or_a_tuple_of_parts():
     for wrong, message in (((), "tuple"), ((one, None), "NoneType"), ((one, other.long()), "int64"), ("a", "str")):
         with pytest.raises(TypeError, match=message):
             as_parts(wrong)
+
+
+@every_form
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_kernels_and_tensor_operations_give_the_same(form, dtype, monkeypatch):
+    v = forms()[form]
+    v = v._replace(values=None if v.values is None else v.values.to(dtype))
+    weights, shape = drawn(3, *ENTRIES, seed=1).to(dtype), (3, *ENTRIES)
+
+    def results():
+        return [
+            v.dense(dtype),
+            v.inner(weights),
+            v.weigh(weights),
+            v.average(weights),
+            v.average(weights, 3),
+            v.select(0).average(weights[0]),
+            v.difference((1, 0), shape, dtype),
+            v.difference((0, 1), shape, dtype, factor=-0.3),
+        ]
+
+    fast = results()
+    monkeypatch.setattr("directloss.parts.on_cpu", lambda tensor: False)
+    for one, other in zip(fast, results(), strict=True):
+        assert one.dtype == other.dtype == dtype
+        torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize("on_cpu", [True, False])
+def test_an_infinite_factor_leaves_nothing_of_nothing(on_cpu, monkeypatch):
+    monkeypatch.setattr("directloss.parts.on_cpu", lambda tensor: on_cpu)
+    v = Vertices(torch.Size((4,)), torch.tensor([[[[0, 1]]], [[[0, 3]]]]), None)
+    found = v.difference((1, 0), (1, 4), torch.float32, factor=float("inf"))
+    assert found.tolist() == [[0.0, -float("inf"), 0.0, float("inf")]]

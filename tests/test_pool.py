@@ -208,3 +208,11 @@ def test_another_number_of_entries_is_refused():
     pool.solve(torch.zeros(3))
     with pytest.raises(ValueError, match=r"this pool knows solutions over \(3,\), but the scores have entries \(4,\)"):
         pool.solve(torch.zeros(4))
+
+
+def test_what_is_known_answers_a_large_batch_in_pieces(monkeypatch, generator):
+    pool = dl.Pool(dl.Choice(), solve_share=0.0)
+    pool.add(torch.eye(6)[:4])
+    monkeypatch.setattr("directloss.structures.finite._CHUNK", 12)
+    scores = torch.randn(2, 9, 6, generator=generator)
+    assert torch.equal(pool.solve(scores), torch.eye(6)[scores[..., :4].argmax(-1)])

@@ -96,6 +96,16 @@ def test_bad_input_is_refused_at_the_boundary(values, scores, message):
         dl.Ranking(values).solve(scores)
 
 
+@pytest.mark.parametrize("batch", [(7,), (2, 3), (3, 1)], ids=str)
+def test_pieces_of_a_batch_are_ranked_with_their_own_values_and_mask(batch, monkeypatch, generator):
+    scores, values = torch.randn(*batch, 5, generator=generator), torch.randn(batch[-1], 5, generator=generator)
+    rankings = dl.Ranking(values), dl.Ranking(values, torch.rand(*batch, 5, generator=generator) < 0.6)
+    whole = [ranking.solve(scores) for ranking in rankings]
+    monkeypatch.setattr("directloss.structures.arrays._PIECE", 10)
+    for ranking, y in zip(rankings, whole, strict=True):
+        assert torch.equal(ranking.solve(scores), y)
+
+
 def test_a_masked_list_is_ranked_like_the_short_list_alone(generator):
     scores, values = torch.randn(50, 6, generator=generator), torch.randn(6, generator=generator)
     mask = torch.rand(50, 6, generator=generator) < 0.6

@@ -13,8 +13,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from directloss.later import later
 from directloss.transforms import inside_transform
 
+_kernels = later("directloss.parts_kernel")
 Scores = Tensor | tuple[Tensor, ...]
 
 
@@ -115,11 +117,10 @@ class Vertices(NamedTuple):
         if self.positions is None:
             assert self.values is not None
             return self.values.to(dtype).reshape(*leading, *self.entries)
-        if self.values is None and _on_cpu(self.positions):
-            from directloss.parts_kernel import DTYPES, dense  # numba takes its time to import
-
-            if dtype in DTYPES:
-                return dense(self.positions, self.entries, dtype)
+        if self.values is None and on_cpu(self.positions):
+            kernels = _kernels()
+            if dtype in kernels.DTYPES:
+                return kernels.dense(self.positions, self.entries, dtype)  # type: ignore[no-any-return]
         y = torch.zeros((*leading, math.prod(self.entries)), dtype=dtype, device=self.positions.device)
         if self.values is None:
             y.scatter_(-1, self.positions, 1.0)
@@ -141,25 +142,38 @@ class Vertices(NamedTuple):
     def inner(self, weights: Tensor) -> Tensor:
         """``<weights, y>``, (...)."""
         if (weighed := self._weighed_on_cpu(weights)) is not None:
-            return torch.from_numpy(weighed[0, ...])
+            return torch.from_numpy(weighed[0][0, ...])
         picked = self.at(weights)
         return (picked if self.values is None else picked * self.values).sum(-1)
 
     def weigh(self, weights: Tensor) -> Tensor:
         """``<weights, y>`` and ``<|weights|, |y|>``, (2, ...)."""
         if (weighed := self._weighed_on_cpu(weights)) is not None:
-            return torch.from_numpy(weighed)
+            return torch.from_numpy(weighed[0])
         terms = self.at(weights)
         if self.values is not None:
             terms = terms * self.values
         return torch.stack((terms, terms.abs())).sum(-1)
 
-    def _weighed_on_cpu(self, weights: Tensor) -> np.ndarray | None:
-        if not _on_cpu(weights):
-            return None
-        from directloss.parts_kernel import weigh  # numba takes its time to import
+    def average(self, weights: Tensor, count: int | None = None) -> Tensor:
+        """``<weights, y>`` of the first on the leading axis, averaged over the next one, the samples: (B...).
 
-        return weigh(self.positions, self.values, self.entries, weights)
+        With ``count`` the sum over the batch divided by it, ().
+        """
+        if (weighed := self._weighed_on_cpu(weights, only_first=True)) is not None:
+            (inner, _), total = weighed
+            if count:
+                return torch.scalar_tensor(total / (len(inner) * count), dtype=weights.dtype, device="cpu")
+            return torch.from_numpy(inner[0, ...] if len(inner) == 1 else np.asarray(inner.mean(0)))
+        losses = self.select(0).inner(weights).mean(0)
+        return losses if count is None else losses.sum() / count
+
+    def _weighed_on_cpu(self, weights: Tensor, only_first: bool = False) -> tuple[np.ndarray, float] | None:
+        if not on_cpu(weights):
+            return None
+        weighed: tuple[np.ndarray, float] | None
+        weighed = _kernels().weigh(self.positions, self.values, self.entries, weights, only_first)
+        return weighed
 
     def differs(self, other: "Vertices") -> Tensor:
         """Whether two structures of one set differ, (...)."""
@@ -187,10 +201,9 @@ class Vertices(NamedTuple):
         """
         leading = self.slots.shape[1:-1]
         plain = weights is None and shape == (*leading[1:], *self.entries)  # for every entry, summed over the samples
-        if plain and _on_cpu(self.slots) and (self.values is None or self.values.dtype == dtype):
-            from directloss.parts_kernel import difference  # numba takes its time to import
-
-            return difference(self.positions, self.values, ends, self.entries, dtype, factor)
+        if plain and on_cpu(self.slots) and (self.values is None or self.values.dtype == dtype):
+            total: Tensor = _kernels().difference(self.positions, self.values, ends, self.entries, dtype, factor)
+            return total
         if factor != 1:
             total = self.difference(ends, shape, dtype, weights)
             return torch.where(total == 0, 0.0, total * factor)
@@ -250,7 +263,8 @@ class Vertices(NamedTuple):
         return where
 
 
-def _on_cpu(tensor: Tensor) -> bool:
+def on_cpu(tensor: Tensor) -> bool:
+    """Whether kernels can read a tensor: in main memory, and its numbers are not those of a transform."""
     return tensor.is_cpu and not inside_transform()
 
 

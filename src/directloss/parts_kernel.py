@@ -47,11 +47,12 @@ def difference(
 
 
 def weigh(
-    positions: Tensor | None, values: Tensor | None, entries: Sequence[int], weights: Tensor
-) -> np.ndarray | None:
-    """``<weights, y>`` and ``<|weights|, |y|>`` of vertices (..., K), (2, ...); None if the kernel cannot read them.
+    positions: Tensor | None, values: Tensor | None, entries: Sequence[int], weights: Tensor, only_first: bool
+) -> tuple[np.ndarray, float] | None:
+    """``<weights, y>`` and ``<|weights|, |y|>`` of vertices (..., K), (2, ...), and the sum of all the former.
 
-    It reads weights (B..., *E) for any B that ends the batch axes, in float32 or float64.
+    Of all vertices, or only of the first on the leading axis. None if the kernel cannot read the weights: it reads
+    weights (B..., *E) for any B that ends the batch axes, in float32 or float64.
     """
     shape = (values if positions is None else positions).shape  # type: ignore[union-attr]
     leading, axes = shape[:-1], weights.dim() - len(entries)
@@ -61,10 +62,10 @@ def weigh(
         return None
     if values is not None and values.dtype not in DTYPES:
         return None
-    out = np.empty((2, *leading), dtype)
+    vertices = _arrays(positions, values, (leading.numel(), shape[-1]))
+    out = np.empty((2, *leading[only_first:]), dtype)
     table = weights.contiguous().numpy().reshape(-1, math.prod(entries))
-    _weigh(*_arrays(positions, values, (leading.numel(), shape[-1])), table, out.reshape(2, -1))
-    return out
+    return out, _weigh(*vertices, table, out.reshape(2, -1))
 
 
 def _arrays(positions: Tensor | None, values: Tensor | None, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
@@ -104,10 +105,11 @@ def _difference(positions, values, ahead, behind, factor, out):
 
 @kernel
 def _weigh(positions, values, weights, out):
-    """``<weights, y>`` into ``out[0]`` and ``<|weights|, |y|>`` into ``out[1]``, for vertices (N, K).
+    """``<weights, y>`` into ``out[0]`` and ``<|weights|, |y|>`` into ``out[1]``, for as many vertices (N, K) as it has.
 
-    ``weights`` (R, E) repeat along the instances.
+    ``weights`` (R, E) repeat along the instances. Return the sum of the former.
     """
+    everything = 0.0
     rows = weights.shape[0]
     everywhere, ones = len(positions) == 0, len(values) == 0
     count = values.shape[1] if everywhere else positions.shape[1]
@@ -122,3 +124,5 @@ def _weigh(positions, values, weights, out):
             size += abs(term)
         out[0, i] = total
         out[1, i] = size
+        everything += total
+    return everything

@@ -51,6 +51,8 @@ def split(
     More parts than threads, because instances differ in how hard they are. If waiting for them is interrupted,
     ``stop[0]`` becomes 1, which tells ``work`` to return early. ``long`` work leaves the main thread free to notice.
     """
+    if size < 2 * least and not long:
+        return [work(0, size)]
     threads = get_num_threads()
     parts = min(2 * threads, size // max(least, 1)) if threads > 1 else 1
     if parts <= 1 and not (long and threading.current_thread() is threading.main_thread()):

@@ -3,12 +3,13 @@
 The only place that asks torch by names that are not public; pyproject.toml bounds torch's version for it.
 """
 
+from collections.abc import Callable
+
 import torch
 
-
-def inside_transform() -> bool:
-    """True inside ``torch.func.vmap``, ``grad`` and their like, where a tensor's numbers may be out of reach."""
-    return bool(torch._C._are_functorch_transforms_active())
+# True inside ``torch.func.vmap``, ``grad`` and their like, where a tensor's numbers may be out of reach. Not wrapped,
+# because a call of any rule asks several times.
+inside_transform: Callable[[], bool] = torch._C._are_functorch_transforms_active
 
 
 def inside_backward() -> bool:

@@ -1,13 +1,11 @@
 """How the rule's gradients enter autograd. The rule itself, the paper's equations, is in ``direct``."""
 
-import math
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from directloss.losses.once import once
-from directloss.losses.reduction import Reduction, reduce
 from directloss.parts import Layout, pack
 
 if TYPE_CHECKING:
@@ -20,24 +18,22 @@ class Attach(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,
-        solved: "tuple[Rule, Found, Reduction, Tensor | None, Tensor | None]",
+        solved: "tuple[Rule, Found, Tensor | None, Tensor | None]",
         scale: Tensor | None,
         *parts: Tensor,
     ) -> Tensor:
-        rule, found, reduction, noise, epsilon = solved  # in one tuple, because autograd looks at every argument
+        rule, found, noise, epsilon = solved  # in one tuple, because autograd looks at every argument
         # What is kept is neither input nor output, so that no reference closes a circle.
         ctx.vertices, ctx.drawn = found.vertices, rule.drawn(found.vertices, noise)
-        ctx.rule, ctx.reduction, ctx.epsilon = rule, reduction, epsilon
+        ctx.rule, ctx.epsilon = rule, epsilon
         ctx.parts = [(part.shape, part.dtype) for part in parts]
         ctx.scale_shape = None if scale is None else scale.shape
-        return reduce(found.loss, reduction)
+        return found.loss
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
-        vertices = ctx.vertices
-        instances = math.prod(vertices[0].slots.shape[2:-1]) if ctx.reduction == "mean" else 1
         drawn = ctx.drawn[0] if ctx.drawn else None
-        gradients = ctx.rule.gradients(grads[0], instances, vertices, drawn, ctx.epsilon, ctx.parts, ctx.scale_shape)
+        gradients = ctx.rule.gradients(grads[0], ctx.vertices, drawn, ctx.epsilon, ctx.parts, ctx.scale_shape)
         to_scale, *to_parts = once((), gradients)
         return None, to_scale, *to_parts
 
@@ -80,7 +76,7 @@ class AttachInTransform(torch.autograd.Function):
         depends, saved = saved[: ctx.depends], saved[ctx.depends :]
         epsilon = saved.pop() if ctx.has_epsilon else None
         drawn = saved.pop() if rule.learns_scale and ctx.has_noise else None
-        gradients = rule.gradients(grads[0], 1, rule.layout.unpack(saved), drawn, epsilon, ctx.parts, ctx.scale_shape)
+        gradients = rule.gradients(grads[0], rule.layout.unpack(saved), drawn, epsilon, ctx.parts, ctx.scale_shape)
         to_scale, *to_parts = once(depends, gradients)
         return None, to_scale, None, None, None, *to_parts, *[None] * ctx.data
 

@@ -49,7 +49,7 @@ def check_sides(sides: str) -> None:
 
 
 class Found(NamedTuple):
-    """The loss (B...) and the vertices (T, S, B..., K) of each part, which a gradient is made of."""
+    """The loss, (B...) or reduced, and the vertices (T, S, B..., K) of each part, which a gradient is made of."""
 
     loss: Tensor
     vertices: tuple[Vertices, ...]
@@ -64,6 +64,7 @@ class Rule:
     width: float  # between the two ends of the difference, in units of epsilon where that is a tensor
     entries: tuple[torch.Size, ...]  # of each part of the scores
     learns_scale: bool
+    reduction: Reduction = "none"
     layout: Layout | None = None  # of the vertices, once they are known
 
     @property
@@ -88,19 +89,22 @@ class Rule:
         if len(tensors) > self.parts:
             structure = structure.with_tensors(tensors[self.parts :])
         if epsilon is not None:
-            along = (cost * epsilon[(..., *[None] * structure.entry_dims)]).to(
-                torch.promote_types(cost.dtype, torch.float32)
-            )
+            wide = torch.promote_types(cost.dtype, torch.float32)
+            along = (cost * epsilon[(..., *[None] * structure.entry_dims)]).to(wide)
         theta = (perturbed(first, scale, noise), *factors)
         vertices = structure.maximize(theta, self.entries, along, self.steps)
-        losses = vertices[0].select(0).inner(cost)
-        loss = losses[0] if losses.shape[0] == 1 else losses.mean(0)
+        loss = vertices[0].average(cost, self.count(vertices))
         return Found(loss if loss.dtype == first.dtype else loss.to(first.dtype), vertices)
+
+    def count(self, vertices: tuple[Vertices, ...]) -> int | None:
+        """What the sum of the losses of all instances is divided by; None if each has its own."""
+        if self.reduction == "none":
+            return None
+        return math.prod(vertices[0].slots.shape[2:-1]) if self.reduction == "mean" else 1
 
     def gradients(
         self,
         grad: Tensor,
-        instances: int,
         vertices: tuple[Vertices, ...],
         drawn: Tensor | None,
         epsilon: Tensor | None,
@@ -109,10 +113,10 @@ class Rule:
     ) -> list[Tensor | None]:
         """Equations 16 and 17: ``(y_ahead - y_behind) / width`` for each part, and times the noise for the scale.
 
-        ``grad`` is that of the loss of an instance, (B...), or of the mean over so many ``instances``, ().
+        ``grad`` is that of the loss of an instance, (B...), or of their mean or sum, ().
         """
         dtype = torch.promote_types(grad.dtype, torch.float32) if epsilon is None else torch.float64
-        count, factor = max(1, instances * vertices[0].slots.shape[1]), 1 / abs(self.width)
+        count, factor = vertices[0].slots.shape[1] * (self.count(vertices) or 1), 1 / abs(self.width)
         each = None  # what multiplies the differences of an instance, (B...), besides the factor
         if epsilon is None and not grad.dim() and grad.is_cpu and not inside_transform():
             factor *= grad.item() / count
@@ -120,25 +124,21 @@ class Rule:
             # Where 1 / epsilon overflows the scores' dtype it comes last: what has no difference has no gradient.
             safe = factor <= torch.finfo(dtype).max
             each = grad.to(dtype) * ((factor if safe else 1) / count)
-            factor = 1.0 if safe else factor
-            each = each if epsilon is None else each / epsilon
+            each, factor = each if epsilon is None else each / epsilon, 1.0 if safe else factor
         per_slot = None if each is None else (each.unsqueeze(-1),) * 2
-
-        def finished(total: Tensor, to: torch.dtype) -> Tensor:
-            return total if total.dtype == to else total.to(to)
 
         (shape, kept), first = parts[0], vertices[0]
         total = first.difference(self.ends, shape, dtype, factor=factor)
         if each is not None:
             total = total * each[(..., *[None] * self.structure.entry_dims)]
-        gradients: list[Tensor | None] = [None, finished(total, kept)]
+        gradients: list[Tensor | None] = [None, total.to(kept)]
         # A factor, or the scale, may be shared by instances whose gradients differ.
         for v, (own, to) in zip(vertices[1:], parts[1:], strict=True):
-            gradients.append(finished(v.difference(self.ends, own, dtype, per_slot, factor), to))
+            gradients.append(v.difference(self.ends, own, dtype, per_slot, factor).to(to))
         if drawn is not None:
             differs = first.select(self.ends[0]).unequal(first.select(self.ends[1]))
             ahead, behind = drawn.to(dtype) * (differs if per_slot is None else differs * per_slot[0])
-            gradients[0] = finished(first.difference(self.ends, scale_shape, dtype, (ahead, behind), factor), kept)
+            gradients[0] = first.difference(self.ends, scale_shape, dtype, (ahead, behind), factor).to(kept)
         return gradients
 
     @property
@@ -206,7 +206,7 @@ def evaluate_direct(
     wanted = torch.is_grad_enabled() and (learns_scale or any(part.requires_grad for part in parts))
     if not (transform or wanted):
         steps = (0.0,)
-    rule = Rule(structure, steps, width, entries, learns_scale)
+    rule = Rule(structure, steps, width, entries, learns_scale, "none" if transform else reduction)
     if isinstance(cost, Tensor):
         if augmented is not None:
             raise ValueError("augmented goes with a cost that is a function; coefficients need no other maximiser")
@@ -220,11 +220,11 @@ def evaluate_direct(
         found = rule.solve(known, gamma, coefficients, each, (first.detach(), *parts[1:]))
     else:
         theta = (perturbed(first, sigma, gamma).detach(), *(factor.detach() for factor in parts[1:]))
-        found = Found(*solve_task(cost, augmented, structure, theta, steps, each))
+        losses, vertices = solve_task(cost, augmented, structure, theta, steps, each)
+        found = Found(reduce(losses, reduction), vertices)
     if len(steps) == 1:
-        return DirectOutput(reduce(found.loss, reduction), found.vertices)
-    loss = Attach.apply((rule, found, reduction, gamma, each), sigma, *parts)
-    return DirectOutput(loss, found.vertices)
+        return DirectOutput(*found)
+    return DirectOutput(Attach.apply((rule, found, gamma, each), sigma, *parts), found.vertices)
 
 
 _evaluate_uncompiled = torch.compiler.disable(evaluate_direct)

@@ -11,8 +11,10 @@ import torch
 from torch import Tensor
 
 from directloss import threads
+from directloss.later import later
 from directloss.transforms import inside_transform
 
+_kernels = later("directloss.noise.kernel")
 EULER_GAMMA = 0.5772156649015329
 # Handing fewer draws than four times this to another thread costs more than it gains.
 _LEAST_COUNTERS = 25_000
@@ -45,7 +47,8 @@ class Noise(ABC):
         """Independent draws. Randomness comes only from ``generator`` (None: torch's default one)."""
         wanted = torch.get_default_dtype() if dtype is None else dtype
         drawn = wanted if wanted in (torch.float32, torch.float64) else torch.float32
-        place = torch.get_default_device() if device is None else torch.device(device)
+        place = torch.get_default_device() if device is None else device
+        place = torch.device(place) if isinstance(place, str) else place
         draw = self._standard(tuple(shape), {"generator": generator, "dtype": drawn, "device": place})
         draw = draw if self.variance is None else draw.mul_(self.scale)
         return draw if drawn == wanted else draw.to(wanted)
@@ -97,8 +100,7 @@ class Noise(ABC):
 
 def _gumbel_on_cpu(array: np.ndarray, scale: float, generator: torch.Generator | None) -> None:
     """Fill an array (blocks, length), whose blocks are contiguous; the generator gives the kernel a key of 62 bits."""
-    from directloss.noise.kernel import gumbel
-
+    gumbel = _kernels().gumbel
     key = np.uint64(torch.randint(1 << 62, (), generator=generator, device="cpu").item())
     factor, counters = np.float32(scale), math.ceil(array.size / 4)
     threads.split(lambda first, last: gumbel(array, key, factor, first, last), counters, least=_LEAST_COUNTERS)

@@ -1,11 +1,14 @@
 """Tensors of a batch as the contiguous arrays that kernels read."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
+
+# Entries that a piece of a batch has: a fraction of what takes noticeable memory, and far more than a call costs.
+_PIECE = 250_000
 
 
 def as_array(tensor: Tensor) -> np.ndarray:
@@ -49,6 +52,12 @@ def shared_rows(tensor: Tensor, batch: Sequence[int], own_dims: int) -> tuple[np
         return array, np.zeros(1, np.int64)
     rows = torch.arange(len(array), device="cpu").reshape(leading)
     return array, as_array(rows.expand(tuple(batch)[len(batch) - len(leading) :])).reshape(-1)
+
+
+def pieces(count: int, entries: int) -> Iterator[slice]:
+    """All of so many instances, a piece at a time: what is made on the way to a result stays small beside the batch."""
+    size = max(1, _PIECE // max(1, entries))
+    return (slice(first, first + size) for first in range(0, count, size))
 
 
 def place(index: int, batch: Sequence[int]) -> tuple[int, ...]:

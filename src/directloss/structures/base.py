@@ -76,9 +76,10 @@ class Structure(ABC):
         return (entries,)
 
     def _maximize_along(self, parts: tuple[Tensor, ...], cost: Tensor, steps: Sequence[float]) -> tuple[Vertices, ...]:
-        """The best structures for ``scores + step * cost``, (T, ...): here all steps in one call, on their own copy."""
+        """The best structures for ``scores + step * cost``, (T, ...): here all in one call, on a copy unless proven."""
         first, *factors = parts
-        stacked = torch.stack([torch.add(first, cost, alpha=step) if step else first for step in steps])
+        taken = [torch.add(first, cost, alpha=step) if step else first for step in steps]
+        stacked = taken[0].unsqueeze(0) if self.proven and len(taken) == 1 else torch.stack(taken)
         return self._maximize((stacked, *factors))
 
     @overload

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from torch import Tensor
 
+from directloss.later import later
 from directloss.parts import Vertices
 
 if TYPE_CHECKING:
     from directloss.structures.base import Structure
 
+_kernels = later("directloss.structures.kernels.shortfall")
 # Relative to the sum of |scores| |y|; solvers may add up in float32.
 _TOLERANCE = 1e-5
 
@@ -32,14 +34,12 @@ def certify(
     vertices: tuple[Vertices, ...],
 ) -> None:
     """Raise ``WrongMaximizerError``, or warn where ``structure.exact`` is False, if an answer beats another."""
-    from directloss.structures.kernels.shortfall import worst_shortfall  # numba takes its time to import
-
     count, leading = len(steps), vertices[0].slots.shape[1:-1]
     along = _weighed(vertices[0], cost, count)
     plain = _weighed(vertices[0], parts[0], count)
     for found, part in zip(vertices[1:], parts[1:], strict=True):
         plain = plain + _weighed(found, part, count)
-    step, index = worst_shortfall(plain, along, np.array(steps), _TOLERANCE)
+    step, index = _kernels().worst_shortfall(plain, along, np.array(steps), _TOLERANCE)
     if step < 0:
         return
     values = plain[0] + steps[step] * along[0]  # of the answer of each step under the scores of this one

@@ -9,8 +9,8 @@ from torch import Tensor
 from directloss.parts import Vertices
 from directloss.structures.base import Structure
 
-# Values (instances x N) that are held at a time.
-_CHUNK = 4_000_000
+# Numbers (instances x the larger of N and E) that are held at a time.
+_CHUNK = 1_000_000
 
 
 class Finite(Structure):
@@ -66,10 +66,10 @@ class Finite(Structure):
         flat, price = (tensor.expand_as(scores).reshape(*batch, -1) for tensor in (scores, cost))
         vertices = self.vertices.to(scores.device)
         if vertices.dim() == 2:  # any part of the batch can be solved alone
-            size = max(1, _CHUNK // len(vertices))
-            ours, theirs = (tensor.reshape(-1, tensor.shape[-1]).split(size) for tensor in (flat, price))
-            best = torch.cat([best_along(vertices, a, b, steps) for a, b in zip(ours, theirs, strict=True)], 1)
-            found = vertices[best].reshape(len(steps), *flat.shape)
+            ours, theirs = (tensor.reshape(-1, tensor.shape[-1]) for tensor in (flat, price))
+            found = ours.new_empty(len(steps), *ours.shape)
+            answer_along(vertices, ours, theirs, steps, torch.arange(len(ours), device=ours.device), found)
+            found = found.reshape(len(steps), *flat.shape)
         else:
             rows = vertices.expand(*batch, *vertices.shape[-2:])
             best = best_along(vertices, flat, price, steps)[..., None, None]
@@ -88,6 +88,15 @@ class Finite(Structure):
 
     def __repr__(self) -> str:
         return f"Finite({self.vertices.shape[-2]} vertices over {tuple(self.entries)})"
+
+
+def answer_along(
+    vertices: Tensor, scores: Tensor, cost: Tensor, steps: Sequence[float], which: Tensor, found: Tensor
+) -> None:
+    """Write the best of the vertices (N, E) for the instances ``which`` of scores (I, E) to ``found`` (T, I, E)."""
+    own = vertices.to(found.dtype)
+    for some in which.split(max(1, _CHUNK // max(vertices.shape))):
+        found[:, some] = own[best_along(vertices, scores[some], cost[some], steps)]
 
 
 def best_along(vertices: Tensor, scores: Tensor, cost: Tensor, steps: Sequence[float]) -> Tensor:

@@ -65,25 +65,26 @@ def solve_batch(
     lower: Tensor,
     upper: Tensor,
 ) -> Tensor:
-    """The best y of instances (I, n) for every step, and a status after it: (T, I, n + 1), in float64.
+    """The best y of instances (I, n) for every step, and a status after it: (T, I, n + 1), in the scores' dtype.
 
     All but the scores repeat along the instances with their own length.
     """
-    found = np.zeros((len(steps), len(scores), scores.shape[1] + 1))
+    every = scores.numpy()
+    found = np.zeros((len(steps), len(every), every.shape[1] + 1), every.dtype)
     arrays = [tensor.numpy() for tensor in (matrix, row_lower, row_upper, lower, upper)]
     model = _model(integer.numpy(), matrix.shape[1])
     sent: list[int] | None = None
-    for instance, own in enumerate(scores.double().numpy()):
+    for instance, own in enumerate(every):
         now = [instance % len(array) for array in arrays]
         if now != sent:
             model.constrain(*(array[index] for array, index in zip(arrays, now, strict=True)))
             sent = now
-        objectives = own + steps.numpy()[:, None] * cost[instance % len(cost)].double().numpy()
+        objectives = own.astype(np.float64) + steps.numpy()[:, None] * cost[instance % len(cost)].double().numpy()
         model.restart()
-        for s, objective in enumerate(objectives):
-            found[s, instance, -1], found[s, instance, :-1] = model.maximize(objective)
-        if (found[:, instance, -1] == OPTIMAL).all():
-            found[:, instance, :-1] = _best_of_all(objectives, found[:, instance, :-1])
+        answers = [model.maximize(objective) for objective in objectives]
+        found[:, instance, -1] = [status for status, _ in answers]
+        if all(status == OPTIMAL for status, _ in answers):
+            found[:, instance, :-1] = _best_of_all(objectives, np.stack([solution for _, solution in answers]))
     return torch.from_numpy(found)
 
 

@@ -1,7 +1,7 @@
 """How relevant and irrelevant items interleave."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import ClassVar
 
 import numpy as np
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from directloss import threads
 from directloss.parts import Vertices, as_parts
-from directloss.structures.arrays import as_array
+from directloss.structures.arrays import as_array, pieces
 from directloss.structures.base import Structure
 from directloss.structures.checks import check_mask, check_mask_entries
 
@@ -57,7 +57,8 @@ class Interleaving(Structure):
     def average_precision_loss(self, y: Tensor) -> Tensor:
         """1 less the average precision of rankings y (..., n): (...). Where nothing is relevant it is 0."""
         self._check_entries(y.shape[-1:])
-        positive, relevant, irrelevant = self._counts(y)
+        positive = self.positive.to(y.device)
+        relevant, irrelevant = _counts(positive)
         with torch.no_grad():
             before = (irrelevant * (1 - relevant * y.detach().double()) / 2).round()
             before = torch.where(positive, before, torch.inf).sort(-1).values
@@ -79,48 +80,53 @@ class Interleaving(Structure):
             return torch.zeros_like(parts[0])
         if not torch.isfinite(parts[0]).all():
             raise ValueError("theta holds NaN or infinite entries; every entry must be finite")
-        ordered = parts[0].double().sort(dim=-1, descending=True, stable=True)
         n = theta.shape[-1]
-        scores = as_array(ordered.values).reshape(-1, n)
-        positive = as_array(self.positive.to(theta.device).expand(theta.shape).gather(-1, ordered.indices)).reshape(
-            -1, n
-        )
         weights = as_array(torch.as_tensor(epsilon, dtype=torch.float64).expand(batch)).reshape(-1)
-        before = np.empty(scores.shape, np.int64)
-        threads.split(
-            lambda first, last: int(interleave(scores, positive, weights, before, first, last)),
-            len(scores),
-            least=_LEAST_WORK // n**2,
-        )
-        found = torch.from_numpy(before).reshape(theta.shape).to(theta.device)
-        return self._of_counts(torch.empty_like(found).scatter_(-1, ordered.indices, found), theta.dtype).to(
-            theta.dtype
-        )
+
+        def count(scores: Tensor, positive: Tensor, piece: slice) -> Tensor:
+            values, relevant, own = as_array(scores.double()), as_array(positive), weights[piece]
+            before = np.empty(values.shape, np.int64)
+            threads.split(
+                lambda first, last: int(interleave(values, relevant, own, before, first, last)),
+                len(values),
+                least=_LEAST_WORK // n**2,
+            )
+            return torch.from_numpy(before).to(scores.device)
+
+        return self._of_sorted(parts[0], count)
 
     def _check_entries(self, entries: torch.Size) -> None:
         check_mask_entries("positive", self.positive, entries)
 
-    def _counts(self, like: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Which items are relevant, how many are, and how many are not, (..., 1)."""
-        positive = self.positive.to(like.device)
-        relevant = positive.sum(-1, keepdim=True)
-        return positive, relevant, positive.shape[-1] - relevant
-
-    def _of_counts(self, before: Tensor, dtype: torch.dtype) -> Tensor:
+    def _of_counts(self, before: Tensor, dtype: torch.dtype, positive: Tensor) -> Tensor:
         """y of how many of the other kind stand before each item, rounded in the same way wherever y is made."""
-        positive, relevant, irrelevant = self._counts(before)
+        relevant, irrelevant = _counts(positive)
         others = torch.where(positive, irrelevant, relevant)
         pairs = (relevant * irrelevant).clamp_min(1)
         y = torch.where(relevant * irrelevant == 0, 0, others - 2 * before).double() / pairs
         return y.to(torch.promote_types(dtype, torch.float32))
 
+    def _of_sorted(self, scores: Tensor, count: Callable[[Tensor, Tensor, slice], Tensor]) -> Tensor:
+        """y of rankings, of which ``count`` says how many of the other kind stand before each item.
+
+        It is given sorted scores, which of them are relevant and which piece of the batch they are, each (I, n).
+        """
+        n = scores.shape[-1]
+        positive = self.positive.to(scores.device)
+        rows, every = (tensor.expand_as(scores).reshape(-1, n) for tensor in (scores, positive))
+        y = torch.empty_like(rows)
+        for piece in pieces(len(rows), n):
+            ordered = rows[piece].sort(dim=-1, descending=True, stable=True)
+            before = count(ordered.values, every[piece].gather(-1, ordered.indices), piece)
+            placed = torch.empty_like(before).scatter_(-1, ordered.indices, before)
+            y[piece] = self._of_counts(placed, scores.dtype, every[piece]).to(scores.dtype)
+        return y.reshape(scores.shape)
+
     def _maximize(self, parts: tuple[Tensor, ...]) -> tuple[Vertices, ...]:
-        (scores,) = parts
-        order = scores.sort(dim=-1, descending=True, stable=True).indices
-        positive = self.positive.to(scores.device).expand_as(scores).gather(-1, order)
-        before = torch.where(positive, (~positive).cumsum(-1), positive.cumsum(-1))
-        y = self._of_counts(torch.empty_like(before).scatter_(-1, order, before), scores.dtype)
-        return (Vertices(scores.shape[-1:], None, y.to(scores.dtype)),)
+        def count(scores: Tensor, positive: Tensor, piece: slice) -> Tensor:
+            return torch.where(positive, (~positive).cumsum(-1), positive.cumsum(-1))
+
+        return (Vertices(parts[0].shape[-1:], None, self._of_sorted(parts[0], count)),)
 
     def _enumerate(self, parts: tuple[Tensor, ...]) -> tuple[Vertices, ...]:
         positive = self.positive.flatten().tolist()
@@ -135,13 +141,25 @@ class Interleaving(Structure):
                     passed[place % 2] += len(block)
                 rows.append(before)
         every = torch.tensor(rows, dtype=torch.int64, device=parts[0].device).reshape(len(rows), len(positive))
-        return (Vertices(parts[0].shape, None, self._of_counts(every, torch.float64).to(parts[0].dtype)),)
+        return (
+            Vertices(
+                parts[0].shape,
+                None,
+                self._of_counts(every, torch.float64, self.positive.to(every.device)).to(parts[0].dtype),
+            ),
+        )
 
     def _count(self, parts: tuple[Tensor, ...]) -> int:
         """A poly-Bernoulli number: the patterns of before and after are the lonesum matrices (Brewbaker 2008)."""
         relevant = int(self.positive.sum())
         p, q = _stirling(relevant + 1), _stirling(self.positive.numel() - relevant + 1)
         return sum(math.factorial(m) ** 2 * p[m + 1] * q[m + 1] for m in range(min(len(p), len(q)) - 1))
+
+
+def _counts(positive: Tensor) -> tuple[Tensor, Tensor]:
+    """How many items are relevant, and how many are not, (..., 1)."""
+    relevant = positive.sum(-1, keepdim=True)
+    return relevant, positive.shape[-1] - relevant
 
 
 def _alternating(own: frozenset[int], other: frozenset[int]) -> Iterator[tuple[frozenset[int], ...]]:

@@ -7,9 +7,11 @@ import torch
 from torch import Tensor
 
 from directloss import threads
-from directloss.parts import Vertices
+from directloss.later import later
+from directloss.parts import Vertices, on_cpu
 from directloss.structures.arrays import repeating, scores_and_cost
 
+_kernels = later("directloss.structures.kernels.largest")
 # Below this many entries handing a part to another thread costs more than it gains.
 _LEAST_WORK = 50_000
 _NO_MASK = np.empty((0, 0), np.bool_)
@@ -21,13 +23,12 @@ def largest_entries(scores: Tensor, cost: Tensor, steps: Sequence[float], k: int
     On the CPU the first of tied entries are taken; other devices solve with torch, and break ties in its way.
     """
     entries = scores.shape[-1:]
-    if not scores.is_cpu:
+    if not on_cpu(scores):
         stacked = torch.stack([torch.add(scores, cost, alpha=step) for step in steps])
         if mask is not None:
             stacked = stacked.masked_fill(~mask, -torch.inf)
         return Vertices(entries, torch.topk(stacked, k, sorted=False).indices.sort(-1).values, None)
-    from directloss.structures.kernels.largest import largest
-
+    largest = _kernels().largest
     batch = scores.shape[:-1]
     flat, price = scores_and_cost(scores, cost, 1)
     allowed = _NO_MASK if mask is None else repeating(mask, batch, entries)

@@ -10,11 +10,13 @@ import torch
 from torch import Tensor
 
 from directloss import threads
+from directloss.later import later
 from directloss.parts import Vertices
 from directloss.structures.arrays import instances, place, repeating
 from directloss.structures.base import MOST_STRUCTURES, Structure
 from directloss.structures.checks import check_mask, check_mask_entries
 
+_kernels = later("directloss.structures.kernels.assignment")
 # Below this much work (instances x n^2) handing a part to another thread costs more than it gains.
 _LEAST_WORK = 50_000
 # A first guess at the potentials costs a smaller matrix more than it gains.
@@ -88,8 +90,7 @@ def _vertices(columns: Tensor, entries: torch.Size, turned: bool) -> Vertices:
 
 def _columns_along(scores: Tensor, cost: Tensor, mask: Tensor | None, steps: Sequence[float]) -> Tensor:
     """Each row's column, (len(steps), ..., n), for scores with no more rows than columns."""
-    from directloss.structures.kernels.assignment import assign
-
+    assign = _kernels().assign
     # Potentials of a large step would drown the scores of a small one in rounding, so small steps come first.
     order = sorted(range(len(steps)), key=lambda step: abs(steps[step]))
     batch = instances(scores, 2)
@@ -111,5 +112,5 @@ def _columns_along(scores: Tensor, cost: Tensor, mask: Tensor | None, steps: Seq
     if infeasible >= 0:
         where = place(infeasible, scores.shape[:-2])
         raise ValueError(f"the mask leaves instance {where} without a perfect matching; allow more pairs there")
-    columns = columns[np.argsort(order)]
-    return torch.from_numpy(columns).reshape(len(steps), *scores.shape[:-1]).to(scores.device)
+    columns = columns[np.argsort(order)].reshape(len(steps), *scores.shape[:-1])
+    return torch.from_numpy(columns).to(scores.device)

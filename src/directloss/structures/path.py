@@ -8,11 +8,13 @@ import torch
 from torch import Tensor
 
 from directloss import threads
+from directloss.later import later
 from directloss.parts import Vertices
 from directloss.structures.arrays import scores_and_cost
 from directloss.structures.base import Structure
 from directloss.structures.routes import Routes
 
+_kernels = later("directloss.structures.kernels.paths")
 # Below this many edges to read, handing a part to another thread costs more than it gains.
 _LEAST_WORK = 50_000
 
@@ -68,8 +70,7 @@ class Path(Structure):
 
 def best_routes(routes: Routes, scores: Tensor, cost: Tensor, steps: Sequence[float]) -> Vertices:
     """The best route for scores (..., E) and every step."""
-    from directloss.structures.kernels.paths import LANES, best_paths
-
+    kernels = _kernels()
     batch, price = scores_and_cost(scores, cost, 1)
     at = np.asarray(steps, np.float64)
     problems = len(steps) * len(batch)
@@ -80,11 +81,12 @@ def best_routes(routes: Routes, scores: Tensor, cost: Tensor, steps: Sequence[fl
 
     def work(first: int, last: int) -> int:
         graph = (routes.edges, routes.tails, routes.arrivals, routes.slots)
-        return int(best_paths(batch, price, at, *graph, paths, first, last))
+        return int(kernels.best_paths(batch, price, at, *graph, paths, first, last))
 
-    least = _LEAST_WORK // (LANES * max(1, len(routes.edges)))
-    threads.split(work, -(-problems // LANES), least=least)
-    found = torch.from_numpy(paths).reshape(len(steps), *scores.shape[:-1], paths.shape[1]).to(scores.device)
+    least = _LEAST_WORK // (kernels.LANES * max(1, len(routes.edges)))
+    threads.split(work, -(-problems // kernels.LANES), least=least)
+    found = torch.from_numpy(paths.reshape(len(steps), *scores.shape[:-1], paths.shape[1]))
+    found = found if scores.is_cpu else found.to(scores.device)
     return Vertices(scores.shape[-1:], *((found, None) if routes.graded else (None, found)))
 
 

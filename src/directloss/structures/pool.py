@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from directloss.parts import Vertices
 from directloss.structures.base import Structure, check_structure_type
-from directloss.structures.finite import best_along
+from directloss.structures.finite import answer_along
 from directloss.transforms import inside_backward
 
 
@@ -112,21 +112,21 @@ class Pool(Structure, nn.Module):
         batch, entries = scores.shape[: scores.dim() - self.entry_dims], scores.shape[scores.dim() - self.entry_dims :]
         flat, price = (tensor.expand_as(scores).reshape(-1, *entries) for tensor in (scores, cost))
         fresh = self._draw(len(flat)).to(scores.device)
-        found = flat.new_empty(len(steps), len(flat), entries.numel(), dtype=torch.float64)
+        found = flat.new_empty(len(steps), len(flat), entries.numel())
         known = self._memory.known
         if len(fresh):
             inside = self._inside(len(batch))
             (answers,) = inside.vertices_along((flat[fresh],), price[fresh], steps)
-            found[:, fresh] = answers.dense(torch.float64).flatten(2)
-            known = self._learn(found[:, fresh], entries)
+            solutions = answers.dense(torch.float64).flatten(2)
+            known = self._learn(solutions, entries)
+            found[:, fresh] = solutions.to(found.dtype)
         others = torch.ones(len(flat), dtype=torch.bool, device=scores.device)
         if self.structure.exact:  # nothing that is known can beat a fresh answer
             others[fresh] = False
         if others.any():
             vertices = _matrix(known, entries).to(scores.device)
-            best = best_along(vertices, flat[others].flatten(1), price[others].flatten(1), steps)
-            found[:, others] = vertices[best]
-        return (Vertices(entries, None, found.to(scores.dtype).reshape(len(steps), *batch, -1)),)
+            answer_along(vertices, flat.flatten(1), price.flatten(1), steps, others.nonzero().flatten(), found)
+        return (Vertices(entries, None, found.reshape(len(steps), *batch, -1)),)
 
     def _draw(self, count: int) -> Tensor:
         """Which instances are solved afresh."""

@@ -126,7 +126,7 @@ class Program(Structure):
             raise ValueError(
                 f"the programme of instance {place(instance, batch)} {_REASONS[int(found[step, instance, -1])]}"
             )
-        y = found[..., :-1].reshape(len(steps), *scores.shape).to(scores)
+        y = found[..., :-1].reshape(len(steps), *scores.shape).to(scores).contiguous()
         return (Vertices.of_dense(y, 1),)
 
     def _by_workers(self, scores: Tensor, shared: tuple[Tensor, ...], repeated: list[Tensor]) -> Tensor:

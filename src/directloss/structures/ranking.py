@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from directloss.parts import Vertices
+from directloss.structures.arrays import pieces
 from directloss.structures.base import Structure
 from directloss.structures.checks import check_mask, check_mask_entries
 
@@ -65,15 +66,19 @@ class Ranking(Structure):
 
     def _maximize(self, parts: tuple[Tensor, ...]) -> tuple[Vertices, ...]:
         (scores,) = parts
-        values = self.values.to(scores).expand_as(scores)
-        if self.mask is not None:
-            mask = self.mask.to(scores.device).expand_as(scores)
-            ranks = torch.arange(scores.shape[-1], device=scores.device)
-            values = values.masked_fill(ranks >= mask.sum(-1, keepdim=True), 0)
-            scores = scores.masked_fill(~mask, -torch.inf)
-        # Stable, so that of tied items the first gets the larger value, whatever the batch.
-        order = scores.sort(dim=-1, descending=True, stable=True).indices
-        return (Vertices(scores.shape[-1:], None, torch.empty_like(scores).scatter_(-1, order, values)),)
+        n = scores.shape[-1]
+        rows, values = (one.expand_as(scores).reshape(-1, n) for one in (scores, self.values.to(scores)))
+        mask = None if self.mask is None else self.mask.to(scores.device).expand_as(scores).reshape(-1, n)
+        y = torch.empty_like(rows)
+        for piece in pieces(len(rows), n):
+            own, to = rows[piece], values[piece]
+            if mask is not None:
+                ranks = torch.arange(n, device=scores.device)
+                to = to.masked_fill(ranks >= mask[piece].sum(-1, keepdim=True), 0)
+                own = own.masked_fill(~mask[piece], -torch.inf)
+            # Stable, so that of tied items the first gets the larger value, whatever the batch.
+            y[piece].scatter_(-1, own.sort(dim=-1, descending=True, stable=True).indices, to)
+        return (Vertices(scores.shape[-1:], None, y.reshape(scores.shape)),)
 
     def _enumerate(self, parts: tuple[Tensor, ...]) -> tuple[Vertices, ...]:
         items, values = self._given(parts[0])
