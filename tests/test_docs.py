@@ -56,13 +56,13 @@ def test_the_readme_has_an_example():
 
 
 def test_the_readme_example_learns():
-    """Its loop is worth copying: sequences that it never saw end up sorted."""
+    """Its loop is worth copying: instances that it never saw get nearly the cheapest paths."""
     ((block, printed), *_) = EXAMPLE.findall((ROOT / "README.md").read_text())
     assert printed
-    torch.manual_seed(0)
     names = {}
     exec(block, names)
-    assert names["share_sorted"](torch.rand(1000, 10)) > 0.9
+    assert names["regret"]() < 0.05
+    assert names["before"] > 0.5
 
 
 @pytest.mark.parametrize("target", LINKS)

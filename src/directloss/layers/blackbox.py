@@ -70,4 +70,4 @@ class Blackbox(Rule):
         drawn = [*rule.drawn(every, noise), None][0]
         shapes = [(part.shape, part.dtype) for part in parts]
         one = torch.ones((), dtype=grad.dtype, device=grad.device)
-        return rule.gradients(one, 1, every, drawn, None, shapes, torch.Size() if scale is None else scale.shape)
+        return rule.gradients(one, every, drawn, None, shapes, torch.Size() if scale is None else scale.shape)
