@@ -136,7 +136,7 @@ def test_a_small_run_compares_pairs_and_goes_on_where_it_was(capsys, tmp_path, m
     for first, second in zip(found[::2], found[1::2], strict=True):
         assert first["rival"] == second["loss"]
         assert first["difference"] == pytest.approx(-second["difference"])
-    assert (tmp_path / "out/course.svg").is_file()
+    assert all((tmp_path / f"out/{name}.svg").is_file() for name in ("regret", "course", "settings"))
     monkeypatch.setattr("directloss.lab.fit.fit", None)  # nothing is trained again
     assert lines(capsys, *options, "--repetitions=2") == found
 

@@ -21,7 +21,6 @@ LAYERS = [
         "transforms",
         "threads",
         "compiling",
-        "later",
         "parts",
         "parts_kernel",
         "noise",

@@ -1,5 +1,6 @@
 """How every figure of the project looks."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from directloss.errors import need
@@ -24,13 +25,13 @@ def panels(count: int, rows: int = 1, width: float = 4.0, height: float = 3.4) -
     return figure, axes
 
 
-def use_log(axis: Any, *which: str) -> None:
-    """Logarithmic x, y or both, labelled 1, 2, 5 with plain numbers."""
+def use_log(axis: Any, *which: str, subs: Sequence[float] = (1.0, 2.0, 5.0)) -> None:
+    """Logarithmic x, y or both, labelled 1, 2, 5 (or ``subs``) with plain numbers."""
     from matplotlib.ticker import FormatStrFormatter, LogLocator, NullFormatter
 
     for name in which:
         getattr(axis, f"set_{name}scale")("log")
         part = getattr(axis, f"{name}axis")
-        part.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        part.set_major_locator(LogLocator(subs=subs))
         part.set_major_formatter(FormatStrFormatter("%g"))
         part.set_minor_formatter(NullFormatter())

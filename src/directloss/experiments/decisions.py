@@ -6,20 +6,17 @@ with constants of its own for each task, and LightGBM's two for ranking.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from directloss.errors import UserError
 from directloss.experiments.tasks import TASKS
-from directloss.lab import figures, standings
+from directloss.lab import contest_figures, standings
 from directloss.lab.experiment import Context, Drawing, Experiment, load
 from directloss.lab.options import load_own, option
-from directloss.lab.table import Column, Line
+from directloss.lab.table import Column
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
     from directloss.lab.fit import Plan
     from directloss.lab.methods import Method
 
@@ -196,41 +193,6 @@ def place(row: Any) -> str:
     return ", ".join(filter(None, [config.task, about, *others]))
 
 
-def draw(rows: Sequence[Any]) -> "Figure":
-    """A panel for each place: what was measured at each epoch, the mean over seeds."""
-    places = list(dict.fromkeys(map(place, rows)))
-    across = min(3, len(places))
-    figure, axes = figures.panels(across, -(-len(places) // across), width=4.5)
-    for axis, where in zip(axes, places, strict=False):
-        group = [row for row in rows if place(row) == where and row["course"]]
-        for loss, color in zip(dict.fromkeys(row["loss"] for row in group), cycle(figures.COLORS), strict=False):
-            epochs, means = _course([row for row in group if row["loss"] == loss])
-            axis.plot(epochs, means, label=loss, color=color)
-        axis.set_title(where, fontsize=10)
-        axis.set_xlabel("epoch")
-        axis.legend(fontsize=8, frameon=False)
-        if group:
-            name = group[0]["metrics"][0]["name"]
-            axis.set_ylabel(f"{name} %")
-    return figure
-
-
-def _course(rows: Sequence[Any]) -> tuple[list[int], list[float]]:
-    name = rows[0]["metrics"][0]["name"]
-    length = min(len(row["course"]) for row in rows)
-    means = [100 * sum(row["course"][epoch][name] for row in rows) / len(rows) for epoch in range(length)]
-    return list(range(1, length + 1)), means
-
-
-def points(rows: Sequence[Any]) -> list[Line]:
-    """What the figure shows and what the criterion said of itself, for each epoch of each training."""
-    return [
-        {"place": place(row), "loss": row["loss"], "repetition": row.repetition, "epoch": epoch, **at}
-        for row in rows
-        for epoch, at in enumerate(row["course"], 1)
-    ]
-
-
 EXPERIMENT = Experiment(
     name="decisions",
     command="decide",
@@ -252,7 +214,29 @@ EXPERIMENT = Experiment(
     columns=standings.columns(Column("place", "task")),
     lines=lambda rows: standings.lines(rows, place, sees),
     notes=lambda rows: standings.verdicts(rows, place),
-    figures=(Drawing("course", "What was measured at each epoch", draw, points),),
+    figures=(
+        Drawing(
+            "regret",
+            "Means, and 95 % intervals of the paired difference to the best one (dotted); arrows: beyond the axis",
+            lambda rows: contest_figures.draw_standings(rows, place),
+            lambda rows: contest_figures.standing_points(rows, place),
+            by=("task",),
+        ),
+        Drawing(
+            "course",
+            "What was measured after each epoch, mean over seeds; the last value beside each loss",
+            lambda rows: contest_figures.draw_course(rows, place),
+            lambda rows: contest_figures.course_points(rows, place),
+            by=("task",),
+        ),
+        Drawing(
+            "settings",
+            "What scale and epsilon did over training, mean and range over seeds",
+            lambda rows: contest_figures.draw_settings(rows, place),
+            lambda rows: contest_figures.setting_points(rows, place),
+            by=("task",),
+        ),
+    ),
     spread=lambda rows: (
         "standard deviation over seeds; 95 % intervals of paired differences, Student's over seeds, "
         "for ranking the bootstrap over test queries"

@@ -1,6 +1,8 @@
 """How figures are saved, and put on a page."""
 
 import io
+from collections.abc import Iterator
+from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +12,16 @@ from directloss.panels import COLORS, panels, use_log
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["COLORS", "panels", "save", "to_bytes", "to_inline_svg", "use_log"]
+__all__ = ["COLORS", "line_styles", "panels", "save", "to_bytes", "to_inline_svg", "use_log"]
+
+_MORE_COLORS = ("#12a3b4", "#b08a00", "#a0522d", "#e36fc0", "#6f8f1f", "#6372e8")
+_DASHES = ("-", (0, (5, 1.5)), (0, (1, 1.2)), (0, (6, 1.5, 1, 1.5)))
+
+
+def line_styles() -> Iterator[dict[str, Any]]:
+    """For many lines in one panel: twelve that differ in colour, neighbours in their dashes too; then again."""
+    for color, dashes in zip(cycle(COLORS + _MORE_COLORS), cycle(_DASHES), strict=False):
+        yield {"color": color, "linestyle": dashes}
 
 
 def to_bytes(figure: "Figure", kind: str) -> bytes:

@@ -56,7 +56,8 @@ class Section:
     left_out: Sequence[str] = ()
 
 
-_WIDEST = 13.5  # inches
+# Inches: a wider figure is made narrower, so that a phone can scroll over readable text; a narrow one fits a phone.
+_WIDEST, _NARROW = 13.5, 4.5
 
 Make = Callable[[list[Row]], Section]
 
@@ -187,6 +188,8 @@ def inline(figure: "Figure", key: str) -> str:
     width, height = figure.get_size_inches()
     figure.set_size_inches(min(width, _WIDEST), height)  # text of a wider one would be too small on a phone
     svg = figures.to_inline_svg(figure)
+    if width <= _NARROW:
+        svg = svg.replace("<svg ", '<svg class="narrow" ', 1)
     svg = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>", "", svg, flags=re.DOTALL)
     used = set(re.findall(r'(?:url\(#|href="#)([^")]+)', svg))
     svg = re.sub(r' id="([^"]+)"', lambda found: f' id="{key}-{found[1]}"' if found[1] in used else "", svg)
