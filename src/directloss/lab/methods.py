@@ -98,7 +98,7 @@ METHODS = {
     "spo+": Method("spo_plus"),
     "fenchel-young": Method("fenchel_young", "target", BEST, {"scale": 1.0, "noise": Normal(), "samples": 3}),
     "blackbox": Method("blackbox", "layer", settings={"step": 10.0}),
-    "imle": Method("imle", "layer"),
+    "imle": Method("imle", "layer", settings={"step": 10.0}),
     "identity": Method("identity", "layer"),
     "contrastive": Method("contrastive", "pool", BEST),
     "reinforce": Method("reinforce", sees=TAKEN, settings={"scale": 1.0, "noise": Normal(), "samples": 10}),
