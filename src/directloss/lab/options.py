@@ -42,12 +42,17 @@ class Option:
         for broken, expected in (
             (not math.isfinite(value), "a finite number"),
             (self.nonzero and not value, "a finite number other than 0"),
-            (self.above is not None and not value > self.above, f"a finite number above {self.above or 0:g}"),
-            (self.least is not None and value < self.least, f"at least {self.least or 0:g}"),
-            (self.most is not None and value > self.most, f"at most {self.most or 0:g}"),
+            (self.above is not None and not value > self.above, f"a finite number above {_plain(self.above)}"),
+            (self.least is not None and value < self.least, f"at least {_plain(self.least)}"),
+            (self.most is not None and value > self.most, f"at most {_plain(self.most)}"),
         ):
             if broken:
                 raise UserError(f"{what} {value}; expected {expected}")
+
+
+def _plain(bound: float | None) -> str:
+    """Whole numbers with all their digits."""
+    return f"{bound:g}" if isinstance(bound, float) else str(bound)
 
 
 def option(default: Any = MISSING, help: str = "", **about: Any) -> Any:  # noqa: A002
