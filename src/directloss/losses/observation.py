@@ -38,17 +38,17 @@ def observe(
     parts = tuple(_wide(part.detach()) for part in structure.expanded(as_parts(scores)))
     losses = _losses(output.vertices[0], cost, parts[0]).mean(1)  # (T, B...)
     plus, minus = (1, 2) if len(losses) == 3 else (0, 1)
-    best, worst = _extremes(cost, structure, parts, augmented, worst=with_scale)
-    lowest, highest = (_losses(found[0], cost, parts[0])[0] for found in (best, worst))
+    extremes = _extremes(cost, structure, parts, augmented, (-1.0, 1.0) if with_scale else (-1.0,))
+    lowest, *highest = _losses(extremes[0], cost, parts[0])
     sums = [losses[0] - lowest, losses[0] - losses[minus], losses[plus] - losses[0]]
     if with_scale:
         plain = structure.vertices_along(parts, None, (0.0,))
         value = _value(plain, parts)[0]
         sums += [
             value - _value(output.vertices, parts)[0].mean(0),
-            value - _value(worst, parts)[0],
+            value - _value(extremes, parts)[1],
             _losses(plain[0], cost, parts[0])[0] - lowest,
-            highest - lowest,
+            highest[0] - lowest,
         ]
     totals = _summed(torch.stack([each.double().sum() for each in sums])).tolist()
     return Seen(*totals, *[0.0] * (len(Seen._fields) - len(totals)))
@@ -64,27 +64,25 @@ def above_smallest(output: DirectOutput, scores: Scores, cost: Cost, structure: 
     loss = _losses(output.vertices[0].select(0), cost, parts[0]).mean(0)
     if not isinstance(cost, Tensor):
         return loss > 0
-    best, _ = _extremes(cost, structure, parts, None, worst=False)
+    best = _extremes(cost, structure, parts, None, (-1.0,))
     smallest = _losses(best[0], cost, parts[0])[0]
     return loss > smallest + 1e-6 * (1 + smallest.abs())
 
 
 def _extremes(
-    cost: Cost, structure: Structure, parts: Sequence[Tensor], augmented: Augmented | None, worst: bool
-) -> list[tuple[Vertices, ...]]:
-    """The structures of the least and of the largest cost, (1, B..., K) each; the former twice if only it is wanted."""
+    cost: Cost, structure: Structure, parts: Sequence[Tensor], augmented: Augmented | None, steps: Sequence[float]
+) -> tuple[Vertices, ...]:
+    """The structures that maximise steps times the cost: -1 stands for the best, 1 for the worst. (T, B..., K)."""
     nothing = tuple(torch.zeros_like(part) for part in parts)
-    steps = (-1.0, 1.0 if worst else -1.0)
     if isinstance(cost, Tensor):
-        coefficients = fit_cost(cost, parts[0])
-        return [structure.vertices_along(nothing, coefficients, (step,)) for step in steps]
+        return structure.vertices_along(nothing, fit_cost(cost, parts[0]), steps)
     if augmented is not None:
         given = nothing if len(nothing) > 1 else nothing[0]
-        answers = [augmented(given, step).to(nothing[0]).unsqueeze(0) for step in steps]
-        return [structure.complete(answer, (answer, *nothing[1:])) for answer in answers]
+        answers = torch.stack([augmented(given, step).to(nothing[0]) for step in steps])
+        return structure.complete(answers, (answers, *nothing[1:]))
     # Linearised at no structure at all: what the function says of each entry by itself.
     coefficients = torch.autograd.functional.jacobian(lambda y: cost(y).sum(), nothing[0])
-    return [structure.vertices_along(nothing, coefficients, (step,)) for step in steps]
+    return structure.vertices_along(nothing, coefficients, steps)
 
 
 def _losses(vertices: Vertices, cost: Cost, like: Tensor) -> Tensor:
