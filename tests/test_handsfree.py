@@ -117,6 +117,8 @@ def test_the_state_is_saved_and_training_goes_on_exactly():
 def test_only_a_training_step_with_gradients_changes_the_state():
     criterion, cost = dl.DirectLoss(dl.Choice()), drawn(4, 6, seed=1)
     scores = drawn(4, 6).requires_grad_()
+    criterion(scores.detach(), cost)
+    assert not criterion.found.started
     criterion(scores, cost)
     before = criterion.found.value.clone()
     with torch.no_grad():

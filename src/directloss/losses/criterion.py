@@ -14,7 +14,7 @@ from directloss.losses.reduction import Reduction, check_reduction
 from directloss.losses.shares import Shares
 from directloss.losses.task import Augmented, Cost
 from directloss.noise import Gumbel, Noise, Normal
-from directloss.parts import Scores
+from directloss.parts import Scores, as_parts
 from directloss.perturbation import Scale, check_noise, check_samples
 from directloss.structures.base import Structure, check_structure_type
 from directloss.transforms import inside_backward, inside_transform
@@ -109,7 +109,9 @@ class DirectLoss(nn.Module):
         """The loss; ``structure`` and ``scale``, where given, stand for those of the criterion."""
         structure = self.structure if structure is None else structure
         scale = self.scale if scale is None else scale
-        learning = self.training and torch.is_grad_enabled() and not inside_transform() and not inside_backward()
+        given = (*as_parts(scores), scale)
+        wanted = torch.is_grad_enabled() and any(isinstance(one, Tensor) and one.requires_grad for one in given)
+        learning = self.training and wanted and not inside_transform() and not inside_backward()
         if learning and self.found is not None and not self.found.started:
             self.found.start(*units(scores, cost, scale))
         epsilon, found = self._settings(scores, structure)
