@@ -15,6 +15,7 @@ DATA = ("mnist", "fashion-mnist", "cifar-10", "digits")
 NETS = ("lenet", "resnet9", "resnet18", "whitenet")
 OF_ANY_WIDTH = ("resnet9", "whitenet")
 OPTIMIZERS = ("adam", "sgd", "momentum", "nesterov", "muon")
+PRECISIONS = ("float32", "bfloat16")
 AUGMENTATIONS = ("none", "flip", "alternate", "shift", "reflect", "erase")
 
 
@@ -43,6 +44,7 @@ class Config:
     weight_decay: float = option(0.0, "Of the net.", least=0)
     decay: bool = False  # linearly to zero
     rise: float = option(0.0, "The share of training in which the rate rises, if it decays.", least=0, most=0.9)
+    precision: str = option("float32", "Of the net's convolutions in training.", of=lambda: PRECISIONS)
     sparse: bool = False  # no backward pass for images without a gradient; exact for nets without batch statistics
     # direct loss
     cost: str = "label-distance"  # or wrong-label

@@ -115,7 +115,7 @@ class Training:
         inputs = self.images.normalize(varied)
         labels = self.images.train_labels[index]
         with torch.set_grad_enabled(not config.sparse):
-            embedded = (self.net if config.sparse else self.train_net)(inputs)
+            embedded = self._embed(self.net if config.sparse else self.train_net, inputs)
         leaf = embedded.detach().requires_grad_()
         self.optimizer.zero_grad()
         loss, sigma = self._loss(leaf, labels, len(candidates), inputs, generator)
@@ -125,7 +125,7 @@ class Training:
         if config.sparse:
             if not active.any():
                 active[0] = True  # every rank takes part in the exchange of gradients
-            self.train_net(inputs[active]).backward(gradient[active])
+            self._embed(self.train_net, inputs[active]).backward(gradient[active])
         else:
             embedded.backward(gradient)
         self.optimizer.step()
@@ -134,6 +134,10 @@ class Training:
             self.scale_optimizer.zero_grad()
         apart = spread(leaf[:100])
         return {"loss": loss.item(), "active": active.float().mean().item(), "sigma": sigma, "spread": apart}
+
+    def _embed(self, net: nn.Module, inputs: Tensor) -> Tensor:
+        with torch.autocast(inputs.device.type, torch.bfloat16, enabled=self.config.precision == "bfloat16"):
+            return net(inputs).float()
 
     def _loss(
         self, leaf: Tensor, labels: Tensor, candidates: int, inputs: Tensor, generator: torch.Generator
