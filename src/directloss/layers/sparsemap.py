@@ -58,7 +58,7 @@ def sparsemap(scores: Scores, structure: Structure) -> Tensor:
         return first.clone()
     wide = tuple(part.double() for part in parts)
     if isinstance(structure, Matching) and structure.forbidden is None and entries[0][0] == entries[0][1]:
-        return doubly_stochastic(wide[0], structure, entries).to(first.dtype)
+        return doubly_stochastic(wide[0]).to(first.dtype)
     return _combined(wide, structure, entries).to(first.dtype)
 
 
