@@ -3,8 +3,9 @@
     python benchmarks/layers.py [--rounds 20]
 
 `sparsemap` on 10 x 10 matchings, batch 32, against OSQP on the Birkhoff polytope (set up once, only the objective
-changes), and `perturbed` with 100 samples on 20 x 20 matchings against a loop over SciPy's assignment, which draws noise
-and takes the mean as well. Both are checked before they are timed; times are the best of the rounds, with one thread of the solvers and with two.
+changes), and `perturbed` with 100 samples on 20 x 20 matchings against a loop over SciPy's assignment, which draws its
+noise and takes the mean as well. Both are checked before they are timed; times are the best of the rounds, with one
+thread of the solvers and with two.
 """
 
 import argparse
