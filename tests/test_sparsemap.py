@@ -109,6 +109,15 @@ def test_matchings_of_any_size_and_with_ties_are_doubly_stochastic_and_optimal(s
     assert gap.max() < 1e-8 * (1 + size)  # rounding of y times the scores
 
 
+def test_at_a_vertex_the_gradient_is_exactly_zero():
+    target = dl.Matching().solve(torch.randn(50, 5, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64))
+    leaf = (10 * target).requires_grad_()
+    y = dl.sparsemap(leaf, dl.Matching())
+    torch.testing.assert_close(y, target)
+    (y * torch.randn(5, 5, generator=torch.Generator().manual_seed(1), dtype=torch.float64)).sum().backward()
+    assert not leaf.grad.any()
+
+
 def test_the_active_set_agrees_with_the_faster_methods():
     generator = torch.Generator().manual_seed(0)
     for structure, shape in ((dl.Choice(), (9,)), (dl.Subset(4), (9,)), (dl.Matching(), (5, 5))):

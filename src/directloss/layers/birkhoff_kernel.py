@@ -16,6 +16,7 @@ _MOST_STEPS = 60
 # Rows and columns that hang together share a shift of u and v that changes nothing: a ridge settles it. Away from the
 # solution it also bounds the step where a row or column has no entry above zero.
 _LEAST_RIDGE, _RIDGE = 1e-12, 0.01
+_ROUNDING = 1e-14
 _SUMS = {"reassoc", "contract", "nsz"}  # what a sum needs to be vectorised
 
 
@@ -188,8 +189,15 @@ def project_onto_face(x, y, wanted, first, last):
     n = x.shape[1]
     vectors, schur, above = np.empty((4, n)), np.empty((n, n)), np.empty(n + 1, np.int64)
     for b in range(first, last):
+        size = 0.0
         for i in range(n):
             for j in range(n):
                 x[b, i, j] = x[b, i, j] if y[b, i, j] > 0 else 0.0
+                size = max(size, abs(x[b, i, j]))
         _onto_face(x[b], y[b], vectors[0], vectors[1], wanted, schur, above, vectors[2], vectors[3])
+        for i in range(n):
+            for j in range(n):
+                # The rounding of what cancels: at a vertex nothing else is left, and nothing must be.
+                if wanted == 0.0 and abs(x[b, i, j]) <= _ROUNDING * size:
+                    x[b, i, j] = 0.0
     return 0
