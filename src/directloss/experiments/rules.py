@@ -105,11 +105,19 @@ def contrastive(scores: "Tensor", target: "Tensor", structure: Any, form: str = 
     return contrastive(scores, target, _pool(scores, structure), form=form, reduction=reduction)  # type: ignore[arg-type]
 
 
-def rank_pool(scores: "Tensor", cost: "Tensor", structure: Any, form: str = "listwise", reduction: str = "mean") -> Any:
+def rank_pool(
+    scores: "Tensor",
+    cost: "Tensor",
+    structure: Any,
+    form: str = "listwise",
+    temperature: float = 1.0,
+    reduction: str = "mean",
+) -> Any:
     """Of all structures as the pool."""
     from directloss.losses.rank_pool import rank_pool
 
-    return rank_pool(scores, cost, _pool(scores, structure), form=form, reduction=reduction)  # type: ignore[arg-type]
+    pool = _pool(scores, structure)
+    return rank_pool(scores, cost, pool, form=form, temperature=temperature, reduction=reduction)  # type: ignore[arg-type]
 
 
 def _pool(scores: "Tensor", structure: Any) -> Any:
