@@ -9,7 +9,7 @@ from torch import Tensor
 from directloss import threads
 from directloss.later import later
 from directloss.layers.active_set import ActiveSet
-from directloss.layers.decision import Tensors, batched
+from directloss.losses.solving import Tensors, batched
 from directloss.structures.arrays import instances
 from directloss.structures.base import Structure
 from directloss.structures.choice import Choice

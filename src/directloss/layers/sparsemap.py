@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from directloss.layers.active_set import ActiveSet
-from directloss.layers.decision import Tensors, batched
 from directloss.layers.projections import capped_simplex, doubly_stochastic
+from directloss.losses.solving import Tensors, batched
 from directloss.parts import Scores, Vertices, as_parts
 from directloss.structures.base import Structure, check_structure_type
 from directloss.structures.checks import largest_magnitude
