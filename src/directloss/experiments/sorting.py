@@ -9,7 +9,9 @@ from directloss.lab.experiment import Experiment
 from directloss.lab.options import option
 from directloss.lab.table import Column, Line, deviation, mean
 
-METHODS = ("direct0", "direct1", "dsl", "gumbel-sinkhorn")
+PAPER = ("direct0", "direct1", "dsl", "gumbel-sinkhorn")
+FOUND = {"handsfree": None, "handsfree-one": "one"}  # DirectLoss without settings, and its sides
+METHODS = (*PAPER, *FOUND)
 COSTS = ("weighted-column", "weighted-row", "squared-error", "hamming", "rank-distance", "rank-distance-squared")
 
 
@@ -17,7 +19,7 @@ COSTS = ("weighted-column", "weighted-row", "squared-error", "hamming", "rank-di
 class Config:
     """Every choice of a cell. The defaults are the paper's, or its released program's where the paper is silent."""
 
-    method: str = option(help="With commas.", name="methods", of=lambda: METHODS, own=True, preset=",".join(METHODS))
+    method: str = option(help="With commas.", name="methods", of=lambda: METHODS, own=True, preset=",".join(PAPER))
     size: int = option(help="How many numbers, with commas.", name="sizes", least=2, preset="5,10,25,40,60,100")
     recipe: str = "paper"
     seed: int = option(0, "Of data, nets and noise.", least=0, preset=0)
@@ -54,7 +56,7 @@ class Config:
 
 def paper(method: str, size: int, seed: int = 0) -> Config:
     """The paper's recipe. Gumbel-Sinkhorn, for which it names none, stops as the others do: later is worse."""
-    samples = {"direct0": 1, "gumbel-sinkhorn": 10}.get(method, 5)
+    samples = {"direct0": 1, "gumbel-sinkhorn": 10, **dict.fromkeys(FOUND, 2)}.get(method, 5)
     return Config(method, size, seed=seed, samples=samples)
 
 
@@ -63,6 +65,8 @@ def best(method: str, size: int, seed: int = 0) -> Config:
     config = Config(method, size, "best", seed, max_epochs=500, patience=0, samples=10, decay=True)
     if method == "gumbel-sinkhorn":
         return config
+    if method in FOUND:
+        return replace(config, max_epochs=200 if method == "handsfree" else 400, cost="rank-distance", samples=2)
     direct = {"cost": "rank-distance", "sides": "both", "epsilon": 12.0, "samples": 1, "noise_variance": 0.03}
     return replace(config, max_epochs=200, **direct)  # type: ignore[arg-type]
 
@@ -131,7 +135,7 @@ EXPERIMENT = Experiment(
     title="Learning to sort by matching: ours beside the paper's (table 1)",
     text="Learn to sort d numbers by matching them to positions, from ten sequences: tables 1 and 2 of the paper. Each "
     "repetition is tested on one fresh sequence. The methods direct0 and direct1 have noise of scale 0 and 1, dsl a "
-    "learned scale.",
+    "learned scale; handsfree finds scale and epsilon, handsfree-one does with the better side alone.",
     config=Config,
     train="directloss.experiments.sorting_stack:train",
     axes=("method", "size"),

@@ -10,7 +10,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -19,9 +19,10 @@ from torch import Tensor
 
 from directloss import costs
 from directloss.experiments.methods import call_own
-from directloss.experiments.sorting import METHODS, Config
+from directloss.experiments.sorting import FOUND, Config
 from directloss.lab.experiment import Context
 from directloss.layers.sinkhorn import sinkhorn
+from directloss.losses.criterion import DirectLoss
 from directloss.losses.direct import evaluate_direct
 from directloss.losses.growth import GrowingEpsilon
 from directloss.nets import SortingNet, SortingScale
@@ -52,6 +53,7 @@ class Stack:
         self.optimizer = torch.optim.Adam(self.net.parameters(), lr=config.learning_rate)
         self.scale_optimizer = torch.optim.SGD(self.scale_net.parameters(), lr=config.scale_learning_rate)
         self.epsilon = GrowingEpsilon(abs(config.epsilon), config.growth, config.limit, shape=(count,))
+        self.criteria = [_criterion(config) for _ in self.repetitions]
         self.best = torch.full((count,), torch.inf)
         self.waited = torch.zeros(count, dtype=torch.int64)
         self.seconds = torch.zeros(count, dtype=torch.float64)
@@ -84,6 +86,7 @@ class Stack:
             index = torch.cat([index, (index + 1) % len(self.live)])
         self.repetitions = [self.repetitions[i] for i in index]
         self.generators = [self.generators[i] for i in index]
+        self.criteria = [self.criteria[i] for i in index]
         for name in ("train", "test", "ranks", "target", "squared", "cost", "best", "waited", "seconds", "live"):
             setattr(self, name, getattr(self, name)[index])
         self.epsilon.value = self.epsilon.value[index]
@@ -102,8 +105,8 @@ class Stack:
                 group["lr"] = config.learning_rate * (1 - epoch / config.max_epochs)
         self.optimizer.zero_grad()
         self.scale_optimizer.zero_grad()
-        known = dict.fromkeys(METHODS, self._direct_step) | {"gumbel-sinkhorn": self._sinkhorn_step}
-        step = known.get(config.method, self._own_step)()
+        known = dict.fromkeys(("direct0", "direct1", "dsl"), self._direct_step)
+        step = (known | {"gumbel-sinkhorn": self._sinkhorn_step}).get(config.method, self._step_of_each)()
         self.optimizer.step()
         if config.method == "dsl":
             self.scale_optimizer.step()
@@ -152,18 +155,24 @@ class Stack:
         right = (relaxed.detach().argmax(-1) == self.ranks).float().mean((0, 2, 3))
         return Step(error=error.detach(), right=right.unsqueeze(0), scale=torch.ones(len(self.train)))
 
-    def _own_step(self) -> "Step":
-        """The user's own loss, one repetition at a time."""
+    def _step_of_each(self) -> "Step":
+        """A loss that keeps a state, or the user's own: one repetition at a time."""
         scores = self.net(self.train)
         losses = [
-            call_own(self.config.method, each, cost, Matching(), generator)
-            for each, cost, generator in zip(scores, self.cost, self.generators, strict=True)
+            criterion(each, cost, structure=Matching(), generator=generator)
+            for criterion, each, cost, generator in zip(self.criteria, scores, self.cost, self.generators, strict=True)
         ]
         torch.stack(losses).sum().backward()
         columns = Matching().solve(scores.detach()).argmax(-1)
         error = self.squared.gather(-1, columns.unsqueeze(-1)).squeeze(-1).sum(-1).mean(-1)
         right = (columns == self.ranks).float().mean((1, 2))
-        return Step(error=error, right=right.unsqueeze(0), scale=torch.zeros(len(self.train)))
+        return Step(error=error, right=right.unsqueeze(0), scale=torch.tensor([scale for scale, _ in self.found()]))
+
+    def found(self) -> list[tuple[float, float]]:
+        """Scale and epsilon of the better side of criteria that find them; the user's own have no scale."""
+        if self.config.method not in FOUND:
+            return [(0.0, epsilon) for epsilon in self.epsilon.value.tolist()]
+        return [criterion.found.settings()[:2] for criterion in self.criteria]
 
     def _noise(self, noise: Noise) -> Tensor:
         """Draws (S, R, B, n, n) in which each repetition uses its own generator, whoever it is trained with.
@@ -241,12 +250,19 @@ def train(
                         "seconds": stack.seconds[index].item(),
                         "training_error": step.error[index].item(),
                         "sigma": step.scale[index].item(),
-                        "final_epsilon": stack.epsilon.value[index].item(),
+                        "final_epsilon": stack.found()[index][1],
                     },
                 )
             if not (stack.live & ~stops).any():
                 return
             stack.keep(~stops)
+
+
+def _criterion(config: Config) -> Any:
+    """A loss that is called for one repetition at a time."""
+    if config.method in FOUND:
+        return DirectLoss(Matching(), sides=FOUND[config.method], samples=config.samples)
+    return partial(call_own, config.method)
 
 
 @cache
