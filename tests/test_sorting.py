@@ -79,6 +79,7 @@ def test_a_repetition_has_the_same_bits_whoever_its_companions_are(method, optio
 
 DSL = Config("dsl", 4, max_epochs=8, samples=2)
 SINKHORN = replace(DSL, method="gumbel-sinkhorn")
+ANNEALED = replace(sorting.one_side("annealed", 12), max_epochs=12)
 CHANGES = {
     "method": (DSL, "direct1"),
     "size": (DSL, 5),
@@ -97,6 +98,9 @@ CHANGES = {
     "samples": (DSL, 3),
     "noise_variance": (DSL, 1.0),
     "scale_learning_rate": (DSL, 1.0),
+    "finds": (DSL, True),
+    "scale_start": (ANNEALED, 3.0),
+    "scale_end": (ANNEALED, 0.01),
     "temperature": (SINKHORN, 2.0),
     "iterations": (SINKHORN, 1),
 }
@@ -119,6 +123,15 @@ def test_every_cost_trains_in_its_own_way():
     # With a small epsilon: a large one finds the same minimiser with each of them.
     traces = {tuple(errors(replace(DSL, cost=cost, epsilon=-0.5))) for cost in sorting.COSTS}
     assert len(traces) == len(sorting.COSTS)
+
+
+def test_a_scale_that_starts_too_large_anneals_itself():
+    config = replace(sorting.one_side("dsl", 10), max_epochs=60)
+    steps = []
+    tests = [result["wrong"] for _, result in train(config, range(4), on_step=steps.append)]
+    scales = torch.stack([step.scale for step in steps])
+    assert (scales[-1] < 0.5 * scales[0]).all(), "it is learned"
+    assert sum(tests) / 4 < 0.1, "and all is sorted, where half would be misplaced by chance"
 
 
 def test_the_table_of_choices_is_complete():
