@@ -18,6 +18,7 @@ _kernels = later("directloss.noise.kernel")
 EULER_GAMMA = 0.5772156649015329
 # Handing fewer draws than four times this to another thread costs more than it gains.
 _LEAST_COUNTERS = 25_000
+_NO_BASE = np.empty(0, np.float32)
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,12 @@ class Noise(ABC):
         draw = self._standard(tuple(shape), {"generator": generator, "dtype": drawn, "device": place})
         draw = draw if self.variance is None else draw.mul_(self.scale)
         return draw if drawn == wanted else draw.to(wanted)
+
+    def added_to(self, scores: Tensor, scale: float, samples: int, generator: torch.Generator | None = None) -> Tensor:
+        """``scores + scale * draws``, (samples, *scores.shape), for the draws of ``sample`` and scores without gradient."""
+        options: dict[str, Any] = {"dtype": scores.dtype, "device": scores.device}
+        draws = self.sample((samples, *scores.shape), generator=generator, **options)
+        return torch.addcmul(scores, torch.full((1,) * scores.dim(), scale, **options), draws)
 
     def fill(self, out: Tensor, generator: torch.Generator | None = None) -> None:
         """The draws of ``sample``, written to ``out``, which need not be contiguous."""
@@ -98,12 +105,22 @@ class Noise(ABC):
         raise NotImplementedError(f"{type(self).__name__} has no _standard_score, which score-function gradients need")
 
 
-def _gumbel_on_cpu(array: np.ndarray, scale: float, generator: torch.Generator | None) -> None:
+def _gumbel_on_cpu(
+    out: np.ndarray,
+    variance_scale: float,
+    generator: torch.Generator | None,
+    base: np.ndarray = _NO_BASE,
+    scale: float = 1.0,
+) -> None:
     """Fill an array (blocks, length), whose blocks are contiguous; the generator gives the kernel a key of 62 bits."""
     gumbel = _kernels().gumbel
     key = np.uint64(torch.randint(1 << 62, (), generator=generator, device="cpu").item())
-    factor, counters = np.float32(scale), math.ceil(array.size / 4)
-    threads.split(lambda first, last: gumbel(array, key, factor, first, last), counters, least=_LEAST_COUNTERS)
+    factor, sigma = np.float32(variance_scale), np.float32(scale)
+
+    def work(first: int, last: int) -> int:
+        return int(gumbel(out, key, factor, first, last, base, sigma))
+
+    threads.split(work, -(-out.size // 4), least=_LEAST_COUNTERS)
 
 
 def _uniform(shape: tuple[int, ...], options: dict[str, Any]) -> Tensor:
@@ -124,6 +141,14 @@ class Gumbel(Noise):
             return torch.from_numpy(out)
         # torch's own exponential_ would save a logarithm, but is slower than both together.
         return _uniform(shape, options).log_().neg_().log_().add_(EULER_GAMMA).neg_()
+
+    def added_to(self, scores: Tensor, scale: float, samples: int, generator: torch.Generator | None = None) -> Tensor:
+        if not scores.is_cpu or scores.dtype != torch.float32 or inside_transform():
+            return super().added_to(scores, scale, samples, generator)
+        out = np.empty((samples, *scores.shape), np.float32)
+        blocks, base = out.reshape(samples, scores.numel()), scores.contiguous().numpy().reshape(-1)
+        _gumbel_on_cpu(blocks, self.scale, generator, base, scale)
+        return torch.from_numpy(out)
 
     def fill(self, out: Tensor, generator: torch.Generator | None = None) -> None:
         if out.device.type == "cpu" and out.dtype == torch.float32 and out[0].is_contiguous():

@@ -108,10 +108,11 @@ def _next(key):
 
 
 @kernel
-def gumbel(out, key, scale, first, last):
+def gumbel(out, key, scale, first, last, base, sigma):
     """Zero-mean Gumbel draws times ``scale`` at the counters first..last, written to ``out`` (blocks, length).
 
-    A counter gives four numbers, which stand a quarter of all apart, in ``out`` read block after block.
+    A counter gives four numbers, which stand a quarter of all apart, in ``out`` read block after block. With a ``base``
+    (length,), which may be empty, ``base + sigma * draws`` is written instead.
     """
     size = out.size
     quarter = (size + 3) // 4
@@ -131,12 +132,12 @@ def gumbel(out, key, scale, first, last):
         count = min(_CHUNK, last - start)
         _uniforms(words[0][:count], words[1][:count], words[2][:count], words[3][:count], start, keys)
         for word in range(4):
-            _write(words[word][:count], scale, out, word * quarter + start, size)
+            _write(words[word][:count], scale, out, word * quarter + start, size, base, sigma)
     return 0
 
 
-@part()
-def _write(part, scale, out, start, size):
+@part(fastmath={"contract"})  # multiplies and adds at once, as torch.addcmul does
+def _write(part, scale, out, start, size, base, sigma):
     """Turn uniforms to Gumbel draws and write them at ``start`` of all ``out``, as far as it goes."""
     _to_gumbel(part)
     length = out.shape[1]
@@ -145,6 +146,11 @@ def _write(part, scale, out, start, size):
         block, offset = (start + done) // length, (start + done) % length
         fits = min(count - done, length - offset)
         target, source = out[block], part[done : done + fits]
-        for index in range(fits):
-            target[offset + index] = source[index] * scale
+        if len(base):
+            under = base[offset : offset + fits]
+            for index in range(fits):
+                target[offset + index] = under[index] + sigma * (source[index] * scale)
+        else:
+            for index in range(fits):
+                target[offset + index] = source[index] * scale
         done += fits
