@@ -163,7 +163,7 @@ class Vertices(NamedTuple):
         if (weighed := self._weighed_on_cpu(weights, only_first=True)) is not None:
             (inner, _), total = weighed
             if count:
-                return torch.scalar_tensor(total / (len(inner) * count), dtype=weights.dtype, device="cpu")
+                return torch.from_numpy(np.array(total / (len(inner) * count), inner.dtype))
             return torch.from_numpy(inner[0, ...] if len(inner) == 1 else np.asarray(inner.mean(0)))
         losses = self.select(0).inner(weights).mean(0)
         return losses if count is None else losses.sum() / count

@@ -28,6 +28,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from directloss.dtypes import to_dtype, wide_dtype
 from directloss.losses.autograd import Attach, AttachInTransform
 from directloss.losses.epsilon import Epsilon, fit_epsilon
 from directloss.losses.reduction import Reduction, check_reduction, reduce
@@ -74,13 +75,12 @@ class Rule:
 
     def solve(self, theta: tuple[Tensor, ...], cost: Tensor, epsilon: Tensor | None) -> Found:
         """y and the solutions ahead and behind on the same noise, and the loss of y."""
-        along, dtype = cost, theta[0].dtype
+        along = cost
         if epsilon is not None:
-            wide = torch.promote_types(cost.dtype, torch.float32)
-            along = (cost * epsilon[(..., *[None] * self.structure.entry_dims)]).to(wide)
+            along = (cost * epsilon[(..., *[None] * self.structure.entry_dims)]).to(wide_dtype(cost.dtype))
         vertices = self.structure.maximize(theta, self.entries, along, self.steps)
         loss = vertices[0].average(cost, self.count)
-        return Found(loss if loss.dtype == dtype else loss.to(dtype), vertices)
+        return Found(to_dtype(loss, theta[0].dtype), vertices)
 
     def gradients(
         self,
@@ -95,7 +95,7 @@ class Rule:
 
         ``grad`` is that of the loss of an instance, (B...), or of their mean or sum, ().
         """
-        dtype = torch.promote_types(grad.dtype, torch.float32) if epsilon is None else torch.float64
+        dtype = wide_dtype(grad.dtype) if epsilon is None else torch.float64
         count, factor = vertices[0].slots.shape[1] * (self.count or 1), 1 / abs(self.width)
         each = None  # what multiplies the differences of an instance, (B...), besides the factor
         if epsilon is None and not grad.dim() and grad.is_cpu and not inside_transform():
@@ -111,7 +111,7 @@ class Rule:
         total = first.difference(self.ends, shape, dtype, factor=factor)
         if each is not None:
             total = total * each[(..., *[None] * self.structure.entry_dims)]
-        gradients: list[Tensor | None] = [None, total.to(kept)]
+        gradients: list[Tensor | None] = [None, to_dtype(total, kept)]
         # A factor, or the scale, may be shared by instances whose gradients differ.
         for v, (own, to) in zip(vertices[1:], parts[1:], strict=True):
             gradients.append(v.difference(self.ends, own, dtype, per_slot, factor).to(to))

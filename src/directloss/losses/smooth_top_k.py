@@ -19,8 +19,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from directloss.dtypes import wide
 from directloss.layers.checks import fitting, over_temperature
-from directloss.losses.problem import Problem, wide
+from directloss.losses.problem import Problem
 from directloss.losses.reduction import Reduction
 from directloss.parts import as_parts, broadcasts
 from directloss.structures.base import Structure

@@ -55,7 +55,7 @@ class Noise(ABC):
         return draw if drawn == wanted else draw.to(wanted)
 
     def added_to(self, scores: Tensor, scale: float, samples: int, generator: torch.Generator | None = None) -> Tensor:
-        """``scores + scale * draws``, (samples, *scores.shape), for the draws of ``sample`` and scores without gradient."""
+        """``scores + scale * draws``, (samples, *scores.shape), with the draws of ``sample``. Never differentiates."""
         options: dict[str, Any] = {"dtype": scores.dtype, "device": scores.device}
         draws = self.sample((samples, *scores.shape), generator=generator, **options)
         return torch.addcmul(scores, torch.full((1,) * scores.dim(), scale, **options), draws)
