@@ -1,6 +1,7 @@
 """Zero-mean noise for the scores."""
 
 import math
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -105,6 +106,17 @@ class Noise(ABC):
         raise NotImplementedError(f"{type(self).__name__} has no _standard_score, which score-function gradients need")
 
 
+class _Key(threading.local):
+    """Where a thread's generator writes the key of its next draws: faster than a new tensor for each."""
+
+    def __init__(self) -> None:
+        with torch.inference_mode(False):
+            self.tensor = torch.empty((), dtype=torch.int64, device="cpu")
+
+
+_key = _Key()
+
+
 def _gumbel_on_cpu(
     out: np.ndarray,
     variance_scale: float,
@@ -114,7 +126,7 @@ def _gumbel_on_cpu(
 ) -> None:
     """Fill an array (blocks, length), whose blocks are contiguous; the generator gives the kernel a key of 62 bits."""
     gumbel = _kernels().gumbel
-    key = np.uint64(torch.randint(1 << 62, (), generator=generator, device="cpu").item())
+    key = np.uint64(_key.tensor.random_(0, 1 << 62, generator=generator).item())
     factor, sigma = np.float32(variance_scale), np.float32(scale)
 
     def work(first: int, last: int) -> int:
