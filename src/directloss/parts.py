@@ -146,14 +146,14 @@ class Vertices(NamedTuple):
         picked = self.at(weights)
         return (picked if self.values is None else picked * self.values).sum(-1)
 
-    def weigh(self, weights: Tensor) -> Tensor:
-        """``<weights, y>`` and ``<|weights|, |y|>``, (2, ...)."""
+    def weigh(self, weights: Tensor) -> np.ndarray:
+        """``<weights, y>`` and ``<|weights|, |y|>`` as an array (2, ...)."""
         if (weighed := self._weighed_on_cpu(weights)) is not None:
-            return torch.from_numpy(weighed[0])
+            return weighed[0]
         terms = self.at(weights)
         if self.values is not None:
             terms = terms * self.values
-        return torch.stack((terms, terms.abs())).sum(-1)
+        return torch.stack((terms, terms.abs())).sum(-1).cpu().numpy()
 
     def average(self, weights: Tensor, count: int | None = None) -> Tensor:
         """``<weights, y>`` of the first on the leading axis, averaged over the next one, the samples: (B...).
@@ -161,10 +161,11 @@ class Vertices(NamedTuple):
         With ``count`` the sum over the batch divided by it, ().
         """
         if (weighed := self._weighed_on_cpu(weights, only_first=True)) is not None:
-            (inner, _), total = weighed
+            each, total = weighed
+            samples = each.shape[1]
             if count:
-                return torch.from_numpy(np.array(total / (len(inner) * count), inner.dtype))
-            return torch.from_numpy(inner[0, ...] if len(inner) == 1 else np.asarray(inner.mean(0)))
+                return torch.from_numpy(np.array(total / (samples * count), each.dtype))
+            return torch.from_numpy(each[0, 0, ...] if samples == 1 else np.asarray(each[0].mean(0)))
         losses = self.select(0).inner(weights).mean(0)
         return losses if count is None else losses.sum() / count
 

@@ -17,17 +17,21 @@ _SMALL, _READ = 1 << 14, (torch.float32, torch.float64)
 LARGEST_SCORE = 1e150
 
 
-def largest_magnitude(tensor: Tensor, name: str) -> float:
-    """The largest magnitude; raise ValueError unless all entries are finite."""
+def magnitude(tensor: Tensor) -> float:
+    """The largest magnitude, 0 of nothing; not finite if an entry is not."""
     size = tensor.numel()
     if not size:
         return 0.0
-    largest: float
     if size <= _SMALL and tensor.dtype in _READ and on_cpu(tensor) and tensor.is_contiguous():
-        largest = _kernels().magnitude(tensor.numpy().reshape(size))
-    else:  # Both are NaN if an entry is. A norm would do the same, but ten times slower.
-        low, high = torch.aminmax(tensor)
-        largest = max(-low.item(), high.item())
+        return float(_kernels().magnitude(tensor.numpy().reshape(size)))
+    # Both are NaN if an entry is. A norm would do the same, but ten times slower.
+    low, high = torch.aminmax(tensor)
+    return max(-float(low), float(high))
+
+
+def largest_magnitude(tensor: Tensor, name: str) -> float:
+    """The largest magnitude; raise ValueError unless all entries are finite."""
+    largest = magnitude(tensor)
     if not math.isfinite(largest):
         bad = int((~torch.isfinite(tensor)).sum())
         raise ValueError(

@@ -17,8 +17,8 @@ def _largest(numbers):
 @part()
 def _all_finite(numbers):
     bad = 0
-    for number in numbers:
-        bad += number - number != 0  # of infinity it is not a number
+    for i in range(len(numbers)):
+        bad += numbers[i] - numbers[i] != 0  # of infinity it is not a number
     return bad == 0
 
 
