@@ -36,8 +36,10 @@ def as_parts(scores: Scores | Sequence[Tensor], name: str = "scores") -> tuple[T
 
 def broadcasts(shape: Sequence[int], to: Sequence[int]) -> bool:
     """Whether a tensor of this shape broadcasts to exactly the other."""
+    if shape == to:
+        return True
     aligned = zip(reversed(shape), reversed(to), strict=False)
-    return shape == to or (len(shape) <= len(to) and all(size in (1, wanted) for size, wanted in aligned))
+    return len(shape) <= len(to) and all(size in (1, wanted) for size, wanted in aligned)
 
 
 def check_cost(cost: Tensor, scores: Tensor) -> None:
@@ -54,7 +56,7 @@ def fit_cost(cost: Tensor, scores: Tensor) -> Tensor:
     if not isinstance(cost, Tensor):
         raise TypeError(f"cost is {type(cost).__name__}, expected a tensor, or a function of the structure")
     check_cost(cost, scores)
-    cost = cost.detach()
+    cost = cost.detach() if cost.requires_grad else cost
     return cost if cost.dtype == scores.dtype and cost.device == scores.device else cost.to(scores)
 
 

@@ -136,15 +136,12 @@ class Structure(ABC):
         Every solve comes through here: this is where the values of scores and costs are checked, once.
         """
         parts = tuple([part.detach() if part.requires_grad else part for part in parts])
-        first = parts[0]
-        reach = largest_magnitude(first, "scores")
-        for factor in parts[1:]:
-            reach = max(reach, largest_magnitude(factor, "scores"))
+        first, reach = parts[0], max([largest_magnitude(part, "scores") for part in parts])
         dtype = wide_dtype(first.dtype)
         if cost is None:
             cost = first
         else:
-            cost = cost.detach()
+            cost = cost.detach() if cost.requires_grad else cost
             reach += max(map(abs, steps)) * largest_magnitude(cost, "cost")
             if cost.dtype != dtype:
                 dtype = torch.promote_types(dtype, cost.dtype)
