@@ -181,17 +181,13 @@ def evaluate_direct(
     steps: tuple[float, ...] = (0.0, ahead, behind) if behind else (0.0, ahead)
     width = ahead - behind if divide else math.copysign(1.0, ahead - behind)
     drawing = (scale, noise, samples, first, structure, generator)
-    coefficients = None
-    if isinstance(cost, Tensor):
-        coefficients = fit_cost(cost, first)
-        if augmented is not None:
-            raise ValueError("augmented goes with a cost that is a function; coefficients need no other maximiser")
-    elif inside_transform():
-        check_function(cost)
+    task = fit_cost(cost, first) if isinstance(cost, Tensor) else check_function(cost)
+    if augmented is not None and isinstance(task, Tensor):
+        raise ValueError("augmented goes with a cost that is a function; coefficients need no other maximiser")
     if inside_transform():
         sigma, gamma = scale_and_noise(*drawing)
         rule = Rule(structure, steps, width, entries, sigma is not None)
-        inputs = (sigma, gamma, coefficients, each, *parts, *structure.tensors())
+        inputs = (sigma, gamma, task, each, *parts, *structure.tensors())
         loss, *tensors = AttachInTransform.apply(rule, *inputs)
         assert rule.layout is not None
         return DirectOutput(reduce(loss, reduction), rule.layout.unpack(tensors))
@@ -202,10 +198,10 @@ def evaluate_direct(
         steps = (0.0,)
     count = None if reduction == "none" else batch.numel() if reduction == "mean" else 1
     rule = Rule(structure, steps, width, entries, learns_scale, count)
-    if coefficients is not None:
-        found = rule.solve(theta, coefficients, each)
+    if isinstance(task, Tensor):
+        found = rule.solve(theta, task, each)
     else:
-        losses, vertices = solve_task(cost, augmented, structure, theta, steps, each)
+        losses, vertices = solve_task(task, augmented, structure, theta, steps, each)
         found = Found(reduce(losses, reduction), vertices)
     if len(steps) == 1:
         return DirectOutput(*found)

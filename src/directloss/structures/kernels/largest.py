@@ -4,7 +4,6 @@ import numpy as np
 
 from directloss.compiling import kernel, part
 
-
 # So many of a short row are found one after the other: passes without branches beat a selection that must guess.
 _FEW = 8
 
