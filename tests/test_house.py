@@ -21,6 +21,7 @@ LAYERS = [
         "transforms",
         "threads",
         "compiling",
+        "dtypes",
         "parts",
         "parts_kernel",
         "noise",

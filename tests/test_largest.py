@@ -19,9 +19,10 @@ def by_sorting(scores, k):
     return scores.sort(dim=-1, descending=True, stable=True).indices[..., :k].sort(-1).values
 
 
-# One; few of many (a heap); many (a selection); all.
+# One; few of many (a heap); few of a short row (passes); many (a selection); all.
 @pytest.mark.parametrize(
-    ("n", "k"), [(1, 1), (7, 1), (200, 1), (200, 5), (200, 12), (200, 13), (9, 4), (200, 150), (8, 8)]
+    ("n", "k"),
+    [(1, 1), (7, 1), (200, 1), (200, 5), (200, 12), (9, 4), (40, 5), (143, 8), (200, 13), (200, 150), (8, 8), (9, 9)],
 )
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("tied", [False, True])

@@ -141,6 +141,23 @@ def test_randomness_comes_from_the_generator_alone(noise, reference, variance):
     assert torch.equal(noise.sample((50,)), default)
 
 
+places = pytest.mark.parametrize("shape", [(7,), (3, 5), (2, 3, 40), (0, 3), ()], ids=str)
+
+
+@every_noise
+@places
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64], ids=str)
+def test_adding_noise_gives_the_numbers_of_drawing_it_first(noise, reference, variance, dtype, shape):
+    scores = torch.randn(shape, generator=torch.Generator().manual_seed(1)).to(dtype)
+    for scale, samples in ((1.0, 1), (0.37, 3)):
+        first, second = (torch.Generator().manual_seed(0) for _ in range(2))
+        draws = noise.sample((samples, *shape), generator=first, dtype=dtype)
+        added = noise.added_to(scores, scale, samples, second)
+        expected = torch.addcmul(scores, torch.full((1,) * len(shape), scale, dtype=dtype), draws)
+        torch.testing.assert_close(added, expected)
+        assert torch.equal(first.get_state(), second.get_state())
+
+
 @pytest.mark.parametrize("kind", [dl.Gumbel, dl.Normal, dl.Logistic])
 @pytest.mark.parametrize("variance", [0.0, -1.0, float("nan"), float("inf")])
 def test_a_variance_must_be_positive(kind, variance):

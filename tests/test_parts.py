@@ -179,7 +179,7 @@ def test_kernels_and_tensor_operations_give_the_same(form, dtype, monkeypatch):
         return [
             v.dense(dtype),
             v.inner(weights),
-            v.weigh(weights),
+            torch.from_numpy(v.weigh(weights)),
             v.average(weights),
             v.average(weights, 3),
             v.select(0).average(weights[0]),

@@ -36,8 +36,10 @@ def as_parts(scores: Scores | Sequence[Tensor], name: str = "scores") -> tuple[T
 
 def broadcasts(shape: Sequence[int], to: Sequence[int]) -> bool:
     """Whether a tensor of this shape broadcasts to exactly the other."""
+    if shape == to:
+        return True
     aligned = zip(reversed(shape), reversed(to), strict=False)
-    return shape == to or (len(shape) <= len(to) and all(size in (1, wanted) for size, wanted in aligned))
+    return len(shape) <= len(to) and all(size in (1, wanted) for size, wanted in aligned)
 
 
 def check_cost(cost: Tensor, scores: Tensor) -> None:
@@ -54,7 +56,7 @@ def fit_cost(cost: Tensor, scores: Tensor) -> Tensor:
     if not isinstance(cost, Tensor):
         raise TypeError(f"cost is {type(cost).__name__}, expected a tensor, or a function of the structure")
     check_cost(cost, scores)
-    cost = cost.detach()
+    cost = cost.detach() if cost.requires_grad else cost
     return cost if cost.dtype == scores.dtype and cost.device == scores.device else cost.to(scores)
 
 
@@ -146,14 +148,14 @@ class Vertices(NamedTuple):
         picked = self.at(weights)
         return (picked if self.values is None else picked * self.values).sum(-1)
 
-    def weigh(self, weights: Tensor) -> Tensor:
-        """``<weights, y>`` and ``<|weights|, |y|>``, (2, ...)."""
+    def weigh(self, weights: Tensor) -> np.ndarray:
+        """``<weights, y>`` and ``<|weights|, |y|>`` as an array (2, ...)."""
         if (weighed := self._weighed_on_cpu(weights)) is not None:
-            return torch.from_numpy(weighed[0])
+            return weighed[0]
         terms = self.at(weights)
         if self.values is not None:
             terms = terms * self.values
-        return torch.stack((terms, terms.abs())).sum(-1)
+        return torch.stack((terms, terms.abs())).sum(-1).cpu().numpy()
 
     def average(self, weights: Tensor, count: int | None = None) -> Tensor:
         """``<weights, y>`` of the first on the leading axis, averaged over the next one, the samples: (B...).
@@ -161,10 +163,11 @@ class Vertices(NamedTuple):
         With ``count`` the sum over the batch divided by it, ().
         """
         if (weighed := self._weighed_on_cpu(weights, only_first=True)) is not None:
-            (inner, _), total = weighed
+            each, total = weighed
+            samples = each.shape[1]
             if count:
-                return torch.scalar_tensor(total / (len(inner) * count), dtype=weights.dtype, device="cpu")
-            return torch.from_numpy(inner[0, ...] if len(inner) == 1 else np.asarray(inner.mean(0)))
+                return torch.from_numpy(np.array(total / (samples * count), each.dtype))
+            return torch.from_numpy(each[0, 0, ...] if samples == 1 else np.asarray(each[0].mean(0)))
         losses = self.select(0).inner(weights).mean(0)
         return losses if count is None else losses.sum() / count
 

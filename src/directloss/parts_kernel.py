@@ -35,14 +35,9 @@ def difference(
 ) -> Tensor:
     """Of vertices (T, S, B..., K) those at one end less those at the other, summed over S: (B..., *E)."""
     steps, samples, *batch, count = (values if positions is None else positions).shape  # type: ignore[union-attr]
-    out = np.empty((*batch, *entries), DTYPES[dtype])
-    instances = math.prod(batch)
-    _difference(
-        *_arrays(positions, values, (steps, samples, instances, count)),
-        *ends,
-        factor,
-        out.reshape(instances, math.prod(entries)),
-    )
+    out, instances = np.empty((*batch, *entries), DTYPES[dtype]), math.prod(batch)
+    where, what = _arrays(positions, values, (steps, samples, instances, count))
+    _difference(where, what, *ends, factor, out.reshape(instances, math.prod(entries)))
     return torch.from_numpy(out)
 
 
@@ -54,25 +49,28 @@ def weigh(
     Of all vertices, or only of the first on the leading axis. None if the kernel cannot read the weights: it reads
     weights (B..., *E) for any B that ends the batch axes, in float32 or float64.
     """
-    shape = (values if positions is None else positions).shape  # type: ignore[union-attr]
-    leading, axes = shape[:-1], weights.dim() - len(entries)
+    *leading, count = (values if positions is None else positions).shape  # type: ignore[union-attr]
+    axes, dtype = weights.dim() - len(entries), DTYPES.get(weights.dtype)
     aligned = 0 <= axes <= len(leading) and weights.shape == (*leading[len(leading) - axes :], *entries)
-    dtype = DTYPES.get(weights.dtype)
     if not aligned or dtype is None or weights.requires_grad or not weights.numel():
         return None
     if values is not None and values.dtype not in DTYPES:
         return None
-    vertices = _arrays(positions, values, (leading.numel(), shape[-1]))
-    out = np.empty((2, *leading[only_first:]), dtype)
+    where, what = _arrays(positions, values, (math.prod(leading), count))
     table = weights.contiguous().numpy().reshape(-1, math.prod(entries))
-    return out, _weigh(*vertices, table, out.reshape(2, -1))
+    out = np.empty((2, *leading[only_first:]), dtype)
+    return out, _weigh(where, what, table, out.reshape(2, -1))
+
+
+# What stands for positions or values that there are none of, by the number of axes.
+_NONE = {dims: (np.empty((0,) * dims, np.int64), np.empty((0,) * dims, np.float32)) for dims in (2, 4)}
 
 
 def _arrays(positions: Tensor | None, values: Tensor | None, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
-    none = (0,) * len(shape)
+    no_positions, no_values = _NONE[len(shape)]
     return (
-        np.empty(none, np.int64) if positions is None else positions.contiguous().numpy().reshape(shape),
-        np.empty(none, np.float32) if values is None else values.contiguous().numpy().reshape(shape),
+        no_positions if positions is None else positions.contiguous().numpy().reshape(shape),
+        no_values if values is None else values.contiguous().numpy().reshape(shape),
     )
 
 

@@ -104,9 +104,7 @@ def check_samples(samples: int) -> int:
 def fit_scale(scale: Scale, scores: Tensor, batch: Sequence[int]) -> Tensor:
     """A scale of one number, or one for each instance, or one for each entry, with as many axes as the scores."""
     if not isinstance(scale, Tensor):
-        if not isinstance(scale, Real):
-            raise TypeError(f"scale is {type(scale).__name__}, expected a number or a tensor")
-        return torch.full((1,) * scores.dim(), float(scale), dtype=scores.dtype, device=scores.device)
+        return torch.full((1,) * scores.dim(), scale_number(scale), dtype=scores.dtype, device=scores.device)
     factor = scale.to(scores)
     if factor.dim() <= len(batch):
         factor = factor[(..., *[None] * (scores.dim() - len(batch)))]
@@ -116,6 +114,13 @@ def fit_scale(scale: Scale, scores: Tensor, batch: Sequence[int]) -> Tensor:
             f"expected one number, one for each instance {tuple(batch)}, or one for each entry"
         )
     return factor.reshape((*[1] * (scores.dim() - factor.dim()), *factor.shape))
+
+
+def scale_number(scale: float) -> float:
+    """A scale that is not a tensor as a float. Raise TypeError unless it is a number."""
+    if not isinstance(scale, (float, Real)):
+        raise TypeError(f"scale is {type(scale).__name__}, expected a number or a tensor")
+    return float(scale)
 
 
 def check_scale(scale: Scale) -> None:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 import directloss as dl
 from directloss.lab.report.playground import page
-from directloss.noise.kernel import gumbel
+from directloss.noise.kernel import draw
 
 ROW = Row("matching", dl.Matching(), (3, 3))
 WRONG = [0.2, 3.1, 0.7, 0.4, 0.5, 2.6, 2.8, 0.1, 0.3]
@@ -126,7 +126,7 @@ def test_a_seed_gives_the_draws_that_it_gives_the_library(playground, seed, samp
 @pytest.mark.parametrize("key", [0, 1, 2**32, 2**64 - 1, 0x0123456789ABCDEF])
 def test_a_key_gives_the_kernels_draws(playground, key):
     expected = np.empty((1, 4000), np.float32)
-    gumbel(expected, np.uint64(key), np.float32(1), 0, 1000)
+    draw(expected, np.uint64(key), False, np.float32(1), 0, 1000, np.empty(0, np.float32), np.float32(1))
     drawn = playground.run("return [...directlossPlayground.gumbel(arguments[0], 4000)]", str(key))
     np.testing.assert_allclose(drawn, expected[0], rtol=0, atol=1e-5)
 

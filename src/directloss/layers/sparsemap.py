@@ -50,7 +50,7 @@ def sparsemap(scores: Scores, structure: Structure) -> Tensor:
     first = parts[0]
     if not inside_transform():
         for part in parts:
-            largest_magnitude(part, "scores")  # for its checks
+            largest_magnitude(part.detach(), "scores")  # for its checks
     if isinstance(structure, Choice | Subset) and first.numel():
         return capped_simplex(first.double(), structure).to(first.dtype)
     structure = structure.for_batch(len(batch))

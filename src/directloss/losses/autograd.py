@@ -1,5 +1,6 @@
 """How the rule's gradients enter autograd. The rule itself, the paper's equations, is in ``direct``."""
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -7,6 +8,7 @@ from torch import Tensor
 
 from directloss.losses.once import once
 from directloss.parts import Layout, pack
+from directloss.perturbation import perturbed
 
 if TYPE_CHECKING:
     from directloss.losses.direct import Found, Rule
@@ -54,7 +56,10 @@ class AttachInTransform(torch.autograd.Function):
         epsilon: Tensor | None,
         *tensors: Tensor,
     ) -> tuple[Tensor, ...]:
-        loss, vertices = rule.solve(scale, noise, cost, epsilon, tensors)
+        first, *factors = tensors[: rule.parts]
+        theta, data = (perturbed(first, scale, noise), *factors), tensors[rule.parts :]
+        solver = replace(rule, structure=rule.structure.with_tensors(data)) if data else rule
+        loss, vertices = solver.solve(theta, cost, epsilon)
         rule.layout = Layout.of(vertices)
         return loss, *pack(vertices), *rule.drawn(vertices, noise)
 

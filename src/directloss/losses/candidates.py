@@ -5,8 +5,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from directloss.dtypes import wide
 from directloss.layers.checks import fitting
-from directloss.losses.problem import Problem, wide
+from directloss.losses.problem import Problem
 from directloss.losses.reduction import Reduction
 from directloss.parts import Scores, as_parts
 from directloss.structures.base import Structure

@@ -28,14 +28,15 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from directloss.dtypes import to_dtype, wide_dtype
 from directloss.losses.autograd import Attach, AttachInTransform
 from directloss.losses.epsilon import Epsilon, fit_epsilon
 from directloss.losses.reduction import Reduction, check_reduction, reduce
-from directloss.losses.sampling import scale_and_noise
-from directloss.losses.task import Augmented, Cost, solve_task
+from directloss.losses.sampling import sampled, scale_and_noise
+from directloss.losses.task import Augmented, Cost, check_function, solve_task
 from directloss.noise import Gumbel, Noise
 from directloss.parts import Layout, Scores, Vertices, as_parts, fit_cost
-from directloss.perturbation import Scale, perturbed
+from directloss.perturbation import Scale
 from directloss.structures.base import Structure, check_structure_type
 from directloss.transforms import inside_transform
 
@@ -64,7 +65,7 @@ class Rule:
     width: float  # between the two ends of the difference, in units of epsilon where that is a tensor
     entries: tuple[torch.Size, ...]  # of each part of the scores
     learns_scale: bool
-    reduction: Reduction = "none"
+    count: int | None = None  # what the sum of the losses of all instances is divided by; None if each has its own
     layout: Layout | None = None  # of the vertices, once they are known
 
     @property
@@ -72,35 +73,14 @@ class Rule:
         """How many tensors the scores are."""
         return len(self.entries)
 
-    def solve(
-        self,
-        scale: Tensor | None,
-        noise: Tensor | None,
-        cost: Tensor,
-        epsilon: Tensor | None,
-        tensors: tuple[Tensor, ...],
-    ) -> Found:
-        """y and the solutions ahead and behind on the same noise, and the loss of y.
-
-        ``tensors`` are the parts of the scores and, where a transform must see them, the data of the structure.
-        """
-        first, *factors = tensors[: self.parts]
-        structure, along = self.structure, cost
-        if len(tensors) > self.parts:
-            structure = structure.with_tensors(tensors[self.parts :])
+    def solve(self, theta: tuple[Tensor, ...], cost: Tensor, epsilon: Tensor | None) -> Found:
+        """y and the solutions ahead and behind on the same noise, and the loss of y."""
+        along = cost
         if epsilon is not None:
-            wide = torch.promote_types(cost.dtype, torch.float32)
-            along = (cost * epsilon[(..., *[None] * structure.entry_dims)]).to(wide)
-        theta = (perturbed(first, scale, noise), *factors)
-        vertices = structure.maximize(theta, self.entries, along, self.steps)
-        loss = vertices[0].average(cost, self.count(vertices))
-        return Found(loss if loss.dtype == first.dtype else loss.to(first.dtype), vertices)
-
-    def count(self, vertices: tuple[Vertices, ...]) -> int | None:
-        """What the sum of the losses of all instances is divided by; None if each has its own."""
-        if self.reduction == "none":
-            return None
-        return math.prod(vertices[0].slots.shape[2:-1]) if self.reduction == "mean" else 1
+            along = (cost * epsilon[(..., *[None] * self.structure.entry_dims)]).to(wide_dtype(cost.dtype))
+        vertices = self.structure.maximize(theta, self.entries, along, self.steps)
+        loss = vertices[0].average(cost, self.count)
+        return Found(to_dtype(loss, theta[0].dtype), vertices)
 
     def gradients(
         self,
@@ -115,8 +95,8 @@ class Rule:
 
         ``grad`` is that of the loss of an instance, (B...), or of their mean or sum, ().
         """
-        dtype = torch.promote_types(grad.dtype, torch.float32) if epsilon is None else torch.float64
-        count, factor = vertices[0].slots.shape[1] * (self.count(vertices) or 1), 1 / abs(self.width)
+        dtype = wide_dtype(grad.dtype) if epsilon is None else torch.float64
+        count, factor = vertices[0].slots.shape[1] * (self.count or 1), 1 / abs(self.width)
         each = None  # what multiplies the differences of an instance, (B...), besides the factor
         if epsilon is None and not grad.dim() and grad.is_cpu and not inside_transform():
             factor *= grad.item() / count
@@ -131,7 +111,7 @@ class Rule:
         total = first.difference(self.ends, shape, dtype, factor=factor)
         if each is not None:
             total = total * each[(..., *[None] * self.structure.entry_dims)]
-        gradients: list[Tensor | None] = [None, total.to(kept)]
+        gradients: list[Tensor | None] = [None, to_dtype(total, kept)]
         # A factor, or the scale, may be shared by instances whose gradients differ.
         for v, (own, to) in zip(vertices[1:], parts[1:], strict=True):
             gradients.append(v.difference(self.ends, own, dtype, per_slot, factor).to(to))
@@ -200,27 +180,28 @@ def evaluate_direct(
     (behind, ahead), each = fit_epsilon(epsilon, sides == "one", batch, first.device)
     steps: tuple[float, ...] = (0.0, ahead, behind) if behind else (0.0, ahead)
     width = ahead - behind if divide else math.copysign(1.0, ahead - behind)
-    sigma, gamma = scale_and_noise(scale, noise, samples, first, structure, generator)
-    transform = inside_transform()
-    learns_scale = sigma is not None and (sigma.requires_grad or transform)
-    wanted = torch.is_grad_enabled() and (learns_scale or any(part.requires_grad for part in parts))
-    if not (transform or wanted):
+    drawing = (scale, noise, samples, first, structure, generator)
+    task = fit_cost(cost, first) if isinstance(cost, Tensor) else check_function(cost)
+    if augmented is not None and isinstance(task, Tensor):
+        raise ValueError("augmented goes with a cost that is a function; coefficients need no other maximiser")
+    if inside_transform():
+        sigma, gamma = scale_and_noise(*drawing)
+        rule = Rule(structure, steps, width, entries, sigma is not None)
+        inputs = (sigma, gamma, task, each, *parts, *structure.tensors())
+        loss, *tensors = AttachInTransform.apply(rule, *inputs)
+        assert rule.layout is not None
+        return DirectOutput(reduce(loss, reduction), rule.layout.unpack(tensors))
+    noisy, sigma, gamma = sampled(*drawing)
+    theta = (noisy, *[factor.detach() for factor in parts[1:]])
+    learns_scale = sigma is not None and sigma.requires_grad
+    if not torch.is_grad_enabled() or not (learns_scale or [part for part in parts if part.requires_grad]):
         steps = (0.0,)
-    rule = Rule(structure, steps, width, entries, learns_scale, "none" if transform else reduction)
-    if isinstance(cost, Tensor):
-        if augmented is not None:
-            raise ValueError("augmented goes with a cost that is a function; coefficients need no other maximiser")
-        coefficients = fit_cost(cost, first)
-        if transform:
-            inputs = (rule, sigma, gamma, coefficients, each, *parts, *structure.tensors())
-            loss, *tensors = AttachInTransform.apply(*inputs)
-            assert rule.layout is not None
-            return DirectOutput(reduce(loss, reduction), rule.layout.unpack(tensors))
-        known = sigma.detach() if learns_scale and sigma is not None else sigma
-        found = rule.solve(known, gamma, coefficients, each, (first.detach(), *parts[1:]))
+    count = None if reduction == "none" else batch.numel() if reduction == "mean" else 1
+    rule = Rule(structure, steps, width, entries, learns_scale, count)
+    if isinstance(task, Tensor):
+        found = rule.solve(theta, task, each)
     else:
-        theta = (perturbed(first, sigma, gamma).detach(), *(factor.detach() for factor in parts[1:]))
-        losses, vertices = solve_task(cost, augmented, structure, theta, steps, each)
+        losses, vertices = solve_task(task, augmented, structure, theta, steps, each)
         found = Found(reduce(losses, reduction), vertices)
     if len(steps) == 1:
         return DirectOutput(*found)

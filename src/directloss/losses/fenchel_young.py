@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from directloss.losses.problem import Problem, inner
+from directloss.losses.problem import Problem, gap
 from directloss.losses.reduction import Reduction
 from directloss.noise import Gumbel, Noise
 from directloss.parts import Scores
@@ -68,5 +68,5 @@ def fenchel_young(
     _, _, theta = problem.perturbed(scale, noise, samples, generator)
     (y,) = problem.solve(theta)
     repeated = tuple(v.repeated(len(theta[0])) for v in right)
-    loss = problem.reduced((inner(y, theta) - inner(repeated, theta)).mean(0), reduction)
+    loss = problem.reduced(gap(y, repeated, theta).mean(0), reduction)
     return (loss, problem.dense(y)) if return_structure else loss

@@ -21,9 +21,11 @@ Divided by fear, the ramp loss has the gradient of ``direct_loss`` at epsilon = 
 import math
 from typing import Any
 
+import torch
 from torch import Tensor
 
-from directloss.losses.problem import Problem, inner
+from directloss.dtypes import wide
+from directloss.losses.problem import Problem, gap
 from directloss.losses.reduction import Reduction
 from directloss.parts import Scores
 from directloss.structures.base import Structure
@@ -70,11 +72,10 @@ def structured_hinge(
     best = problem.best(cost) if target is None else problem.complete(target)
     steps = [fear, *([] if hope == math.inf else [-hope]), *([0.0] if return_structure else [])]
     feared, *others = problem.solve(problem.parts, cost, steps)
-    smallest = best[0].inner(cost)
-    value = inner(feared, problem.parts) + fear * (feared[0].inner(cost) - smallest)
-    if hope == math.inf:
-        value = value - inner(best, problem.parts)
-    else:
-        value = value - inner(others[0], problem.parts) + hope * (others[0][0].inner(cost) - smallest)
+    other = best if hope == math.inf else others[0]
+    first, *factors = problem.parts
+    value = gap(feared, other, (torch.add(wide(first), wide(cost), alpha=fear), *factors))
+    if hope < math.inf:
+        value = value + (fear + hope) * gap(other[:1], best[:1], (cost,))
     loss = problem.reduced(value, reduction)
     return (loss, problem.dense(others[-1])) if return_structure else loss

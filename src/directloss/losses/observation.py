@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, distributed
 
+from directloss.dtypes import wide
 from directloss.losses.direct import DirectOutput
 from directloss.losses.shares import Seen
 from directloss.losses.task import Augmented, Cost, task_loss
@@ -35,7 +36,7 @@ def observe(
     with_scale: bool,
 ) -> Seen:
     """The sums that ``Shares`` judges by; zeros for those of the scale where it is given."""
-    parts = tuple(_wide(part.detach()) for part in structure.expanded(as_parts(scores)))
+    parts = tuple(wide(part.detach()) for part in structure.expanded(as_parts(scores)))
     losses = _losses(output.vertices[0], cost, parts[0]).mean(1)  # (T, B...)
     plus, minus = (1, 2) if len(losses) == 3 else (0, 1)
     ends = (-1.0, 1.0) if with_scale or plus else (-1.0,)  # without noise, the better side alone needs no worst
@@ -88,7 +89,7 @@ def _extremes(
 def _losses(vertices: Vertices, cost: Cost, like: Tensor) -> Tensor:
     """Of structures (..., B..., K), with one or two axes before the batch."""
     if isinstance(cost, Tensor):
-        return vertices.inner(_wide(fit_cost(cost, like)))
+        return vertices.inner(wide(fit_cost(cost, like)))
     y = vertices.dense(like.dtype)
     each = y.reshape(-1, *like.shape)
     values = task_loss(cost, each, torch.Size(vertices.slots.shape[-1 - _batch_dims(vertices, like) : -1]))[0]
@@ -102,11 +103,6 @@ def _batch_dims(vertices: Vertices, like: Tensor) -> int:
 def _value(vertices: Sequence[Vertices], parts: Sequence[Tensor]) -> Tensor:
     """``<scores, y>`` over all parts."""
     return torch.stack([found.inner(part) for found, part in zip(vertices, parts, strict=True)]).sum(0)
-
-
-def _wide(tensor: Tensor) -> Tensor:
-    """Sums over a batch need more than half precision."""
-    return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
 
 
 def _moments(tensor: Tensor) -> Tensor:

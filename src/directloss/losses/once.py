@@ -31,29 +31,43 @@ class _Once(torch.autograd.Function):
 
 
 class _Guard(torch.autograd.Function):
-    """A tensor itself, whose gradient has no derivative. ``keep`` it where a transform must see it again."""
+    """A tensor itself, whose gradient has no derivative.
+
+    It keeps nothing: an optimiser may change the tensor in place before the backward pass, which needs it for nothing.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, tensor: Tensor) -> Tensor:
+        return tensor.view_as(tensor)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        return once((), grads)[0]
+
+
+class _GuardInTransform(torch.autograd.Function):
+    """``_Guard`` for ``torch.func``, which must see the tensor again. Slower: autograd inspects signatures."""
 
     generate_vmap_rule = True
 
     @staticmethod
-    def forward(keep: bool, tensor: Tensor) -> Tensor:
+    def forward(tensor: Tensor) -> Tensor:
         return tensor.view_as(tensor)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        keep, tensor = inputs
-        # Elsewhere an optimiser may change it in place before the backward pass, which needs it for nothing.
-        ctx.save_for_backward(*([tensor] if keep else []))
+        ctx.save_for_backward(*inputs)
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        return None, *once(ctx.saved_tensors, grads)
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        return once(ctx.saved_tensors, grads)[0]
 
 
 def guarded(*tensors: Tensor) -> tuple[Tensor, ...]:
     """The tensors, for an expression whose other factors are decisions: a second derivative through them raises."""
-    keep = inside_transform()
-    return tuple(_Guard.apply(keep, tensor) if keep or tensor.requires_grad else tensor for tensor in tensors)
+    if inside_transform():
+        return tuple(_GuardInTransform.apply(tensor) for tensor in tensors)
+    return tuple(_Guard.apply(tensor) if tensor.requires_grad else tensor for tensor in tensors)
 
 
 def once(inputs: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> list[Tensor | None]:

@@ -2,7 +2,8 @@
 
 A loss that is made of maxima is an expression in ``<scores, y>``, with y found by a maximiser and constant from then
 on. Autograd knows its gradient: y itself, for every part of the scores and, through ``theta = mu + sigma * gamma``, for
-the scale. So a loss is written as its formula, and there is no backward pass to write.
+the scale. So a loss is written as its formula, and there is no backward pass to write. Most are a ``gap``, the
+difference of two such products.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,7 +12,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from directloss.losses.once import guarded
+from directloss.dtypes import to_dtype, wide
+from directloss.losses.once import guarded, once
 from directloss.losses.reduction import Reduction, check_reduction, reduce
 from directloss.losses.sampling import scale_and_noise
 from directloss.losses.solving import Decision, solved
@@ -19,6 +21,7 @@ from directloss.noise import Noise
 from directloss.parts import Scores, as_parts, fit_cost
 from directloss.perturbation import Scale, perturbed
 from directloss.structures.base import Structure, check_structure_type
+from directloss.transforms import inside_transform
 
 
 class Problem(NamedTuple):
@@ -26,7 +29,7 @@ class Problem(NamedTuple):
 
     structure: Structure
     entries: tuple[torch.Size, ...]
-    parts: tuple[Tensor, ...]  # the first with all batch axes; a second derivative through them raises
+    parts: tuple[Tensor, ...]  # the first with all batch axes
 
     @classmethod
     def of(cls, scores: Scores, structure: Structure, reduction: Reduction) -> "Problem":
@@ -35,7 +38,11 @@ class Problem(NamedTuple):
         check_reduction(reduction)
         parts = structure.expanded(as_parts(scores))
         entries, batch = structure.fit(parts)
-        return cls(structure.for_batch(len(batch)), entries, guarded(*parts))
+        return cls(structure.for_batch(len(batch)), entries, parts)
+
+    def guarded(self) -> "Problem":
+        """The same problem for an expression of its own in the parts: a second derivative through them raises."""
+        return self._replace(parts=guarded(*self.parts))
 
     @property
     def batch(self) -> torch.Size:
@@ -77,7 +84,7 @@ class Problem(NamedTuple):
 
     def reduced(self, value: Tensor, reduction: Reduction) -> Tensor:
         """The value (B...) in the dtype of the scores, or its mean or sum."""
-        return reduce(value.to(self.parts[0].dtype), reduction)
+        return reduce(to_dtype(value, self.parts[0].dtype), reduction)
 
     def dense(self, decision: Decision) -> Tensor:
         """The first part of a decision, (..., *E)."""
@@ -86,11 +93,37 @@ class Problem(NamedTuple):
 
 def inner(decision: Decision, parts: Sequence[Tensor]) -> Tensor:
     """``<parts, y>`` over all parts, (...). Differentiable in the parts; in float32 at least."""
-    terms = [v.inner(wide(part)) for v, part in zip(decision, parts, strict=True)]
-    total: Tensor = sum(terms[1:], terms[0])
+    total, *terms = [v.inner(wide(part)) for v, part in zip(decision, parts, strict=True)]
+    for term in terms:
+        total = total + term
     return total
 
 
-def wide(tensor: Tensor) -> Tensor:
-    """In float32 at least: sums in half precision are far off."""
-    return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
+class _Gap(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, decisions: tuple[Decision, Decision], *parts: Tensor) -> Tensor:
+        ctx.decisions, ctx.parts = decisions, [(part.shape, part.dtype) for part in parts]
+        known = [part.detach() for part in parts]
+        return inner(decisions[0], known) - inner(decisions[1], known)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
+        (grad,), gradients = grads, []
+        for ahead, behind, (shape, dtype) in zip(*ctx.decisions, ctx.parts, strict=True):
+            if shape == (*grad.shape, *ahead.entries):
+                total = ahead.dense(grad.dtype) - behind.dense(grad.dtype)
+                total = total * grad[(..., *[None] * len(ahead.entries))]
+            else:  # shared by instances
+                weights = grad.unsqueeze(-1)
+                total = ahead.sum_to(shape, grad.dtype, weights) - behind.sum_to(shape, grad.dtype, weights)
+            gradients.append(to_dtype(total, dtype))
+        return None, *once((), gradients)
+
+
+def gap(ahead: Decision, behind: Decision, parts: Sequence[Tensor]) -> Tensor:
+    """``<parts, ahead> - <parts, behind>``, (...). Differentiable in the parts, once: the decisions depend on them."""
+    if inside_transform():
+        parts = guarded(*parts)
+        return inner(ahead, parts) - inner(behind, parts)
+    value: Tensor = _Gap.apply((ahead, behind), *parts)
+    return value

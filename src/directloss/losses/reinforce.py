@@ -18,7 +18,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from directloss.losses.problem import Problem, wide
+from directloss.dtypes import wide
+from directloss.losses.problem import Problem
 from directloss.losses.reduction import Reduction
 from directloss.losses.solving import Decision
 from directloss.losses.task import Cost, check_function, task_loss
@@ -69,7 +70,7 @@ def reinforce(
     """
     if not isinstance(noise, Noise):
         raise TypeError(f"noise is {type(noise).__name__}; reinforce needs its density: dl.Gumbel(), dl.Normal(), ...")
-    problem = Problem.of(scores, structure, reduction)
+    problem = Problem.of(scores, structure, reduction).guarded()
     sigma, gamma, theta = problem.perturbed(scale, noise, samples, generator)
     if sigma is None or gamma is None or (not inside_transform() and (sigma == 0).any()):
         raise ValueError("scale is 0: without noise nothing has a density; give a positive scale, e.g. scale=1.0")

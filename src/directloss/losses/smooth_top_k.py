@@ -18,8 +18,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from directloss.dtypes import wide
 from directloss.layers.checks import fitting, over_temperature
-from directloss.losses.problem import Problem, wide
+from directloss.losses.problem import Problem
 from directloss.losses.reduction import Reduction
 from directloss.parts import as_parts, broadcasts
 from directloss.structures.base import Structure

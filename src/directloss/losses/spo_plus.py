@@ -8,8 +8,8 @@ Our structures maximise, so that scores s are predicted costs with their sign tu
 
     loss = max_y <2 s + c, y> - <2 s + c, y*>,                  with the gradient 2 (y_(2 s + c) - y*) in s,
 
-where y_(t) maximises ``<t, y>``. That is the structured hinge of the doubled scores: never negative, and at least the
-regret ``<c, y> - <c, y*>`` of the prediction y. With scores that are the true costs, ``s = -c``, it is 0.
+where y_(t) maximises ``<t, y>``. That is twice the structured hinge with half the cost: never negative, and at least
+the regret ``<c, y> - <c, y*>`` of the prediction y. With scores that are the true costs, ``s = -c``, it is 0.
 """
 
 from typing import Any
@@ -18,7 +18,7 @@ from torch import Tensor
 
 from directloss.losses.hinge import structured_hinge
 from directloss.losses.reduction import Reduction
-from directloss.parts import Scores, as_parts
+from directloss.parts import Scores
 from directloss.structures.base import Structure
 
 
@@ -51,12 +51,7 @@ def spo_plus(
         >>> loss.item(), scores.grad
         (5.0, tensor([[-2.,  2.]]))
     """
-    first, *factors = (2 * part for part in as_parts(scores))
-    return structured_hinge(
-        (first, *factors) if factors else first,
-        cost,
-        structure,
-        target=target,
-        reduction=reduction,
-        return_structure=return_structure,
+    found = structured_hinge(
+        scores, cost, structure, fear=0.5, target=target, reduction=reduction, return_structure=return_structure
     )
+    return (2 * found[0], found[1]) if return_structure else 2 * found

@@ -57,7 +57,6 @@ def solve_task(
 
     theta is (S, B..., *E) and further parts; with epsilon (B...), the steps are in its units.
     """
-    check_function(cost)
     y = structure.vertices_along(theta, None, (0.0,))
     dense = y[0].select(0).dense(theta[0].dtype)
     loss, gradient = task_loss(cost, dense, dense.shape[1 : dense.dim() - structure.entry_dims])

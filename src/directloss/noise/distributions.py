@@ -1,6 +1,7 @@
 """Zero-mean noise for the scores."""
 
 import math
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ _kernels = later("directloss.noise.kernel")
 EULER_GAMMA = 0.5772156649015329
 # Handing fewer draws than four times this to another thread costs more than it gains.
 _LEAST_COUNTERS = 25_000
+_NO_BASE = np.empty(0, np.float32)
 
 
 @dataclass(frozen=True)
@@ -50,13 +52,7 @@ class Noise(ABC):
         drawn = wanted if wanted in (torch.float32, torch.float64) else torch.float32
         place = torch.get_default_device() if device is None else device
         place = torch.device(place) if isinstance(place, str) else place
-        # Inside a torch.func transform a key would be a tensor of the transform's, not a number.
-        if (
-            self._kernel_normal is not None
-            and place.type == "cpu"
-            and drawn == torch.float32
-            and not inside_transform()
-        ):
+        if self._by_kernel(place, drawn):
             out = np.empty(tuple(shape), np.float32)
             self._fill(out.reshape(1, out.size), generator)
             draw = torch.from_numpy(out)
@@ -65,20 +61,40 @@ class Noise(ABC):
             draw = draw if self.variance is None else draw.mul_(self.scale)
         return draw if drawn == wanted else draw.to(wanted)
 
+    def added_to(self, scores: Tensor, scale: float, samples: int, generator: torch.Generator | None = None) -> Tensor:
+        """``scores + scale * draws``, (samples, *scores.shape), with the draws of ``sample``. Never differentiates."""
+        if self._by_kernel(scores.device, scores.dtype):
+            out = np.empty((samples, *scores.shape), np.float32)
+            base = scores.contiguous().numpy().reshape(-1)
+            self._fill(out.reshape(samples, scores.numel()), generator, base, scale)
+            return torch.from_numpy(out)
+        options: dict[str, Any] = {"dtype": scores.dtype, "device": scores.device}
+        draws = self.sample((samples, *scores.shape), generator=generator, **options)
+        return torch.addcmul(scores, torch.full((1,) * scores.dim(), scale, **options), draws)
+
     def fill(self, out: Tensor, generator: torch.Generator | None = None) -> None:
         """The draws of ``sample``, written to ``out``, which need not be contiguous."""
-        fast = self._kernel_normal is not None and out.device.type == "cpu" and out.dtype == torch.float32
-        if fast and out[0].is_contiguous():
+        if self._by_kernel(out.device, out.dtype) and out[0].is_contiguous():
             self._fill(out.flatten(1).numpy(), generator)
         else:
             out.copy_(self.sample(out.shape, generator=generator, dtype=out.dtype, device=out.device))
 
-    def _fill(self, array: np.ndarray, generator: torch.Generator | None) -> None:
+    def _by_kernel(self, device: torch.device, dtype: torch.dtype) -> bool:
+        """Inside a torch.func transform a key would be a tensor of the transform's, not a number."""
+        known = self._kernel_normal is not None and dtype == torch.float32 and device.type == "cpu"
+        return known and not inside_transform()
+
+    def _fill(
+        self, out: np.ndarray, generator: torch.Generator | None, base: np.ndarray = _NO_BASE, sigma: float = 1.0
+    ) -> None:
         """Fill (blocks, length), whose blocks are contiguous; the generator gives the kernel a key of 62 bits."""
-        draw, normal, scale = _kernels().draw, self._kernel_normal, np.float32(self.scale)
-        key = np.uint64(torch.randint(1 << 62, (), generator=generator, device="cpu").item())
-        counters = math.ceil(array.size / 4)
-        threads.split(lambda first, last: draw(array, key, normal, scale, first, last), counters, _LEAST_COUNTERS)
+        draw, normal, scale, times = _kernels().draw, self._kernel_normal, np.float32(self.scale), np.float32(sigma)
+        key = np.uint64(_key.tensor.random_(0, 1 << 62, generator=generator).item())
+
+        def work(first: int, last: int) -> int:
+            return int(draw(out, key, normal, scale, first, last, base, times))
+
+        threads.split(work, math.ceil(out.size / 4), least=_LEAST_COUNTERS)
 
     def quantile(self, uniform: Tensor) -> Tensor:
         """What is exceeded with probability ``1 - uniform``, elementwise."""
@@ -119,6 +135,17 @@ class Noise(ABC):
 
     def _standard_score(self, value: Tensor) -> Tensor:
         raise NotImplementedError(f"{type(self).__name__} has no _standard_score, which score-function gradients need")
+
+
+class _Key(threading.local):
+    """Where a thread's generator writes the key of its next draws: faster than a new tensor for each."""
+
+    def __init__(self) -> None:
+        with torch.inference_mode(False):
+            self.tensor = torch.empty((), dtype=torch.int64, device="cpu")
+
+
+_key = _Key()
 
 
 def _uniform(shape: tuple[int, ...], options: dict[str, Any]) -> Tensor:

@@ -129,10 +129,11 @@ def _next(key):
 
 
 @kernel
-def draw(out, key, normal, scale, first, last):
+def draw(out, key, normal, scale, first, last, base, sigma):
     """Normal or zero-mean Gumbel draws times ``scale`` at the counters first..last, to ``out`` (blocks, length).
 
-    A counter gives four numbers, which stand a quarter of all apart, in ``out`` read block after block.
+    A counter gives four numbers, which stand a quarter of all apart, in ``out`` read block after block. With a ``base``
+    (length,), which may be empty, ``base + sigma * draws`` is written instead.
     """
     size = out.size
     quarter = (size + 3) // 4
@@ -158,12 +159,12 @@ def draw(out, key, normal, scale, first, last):
             for word in range(4):
                 _to_gumbel(words[word][:count])
         for word in range(4):
-            _write(words[word][:count], scale, out, word * quarter + start, size)
+            _write(words[word][:count], scale, out, word * quarter + start, size, base, sigma)
     return 0
 
 
-@part()
-def _write(part, scale, out, start, size):
+@part(fastmath={"contract"})  # multiplies and adds at once, as torch.addcmul does
+def _write(part, scale, out, start, size, base, sigma):
     """Write draws at ``start`` of all ``out``, as far as it goes."""
     length = out.shape[1]
     done, count = 0, min(part.shape[0], size - start)
@@ -171,6 +172,11 @@ def _write(part, scale, out, start, size):
         block, offset = (start + done) // length, (start + done) % length
         fits = min(count - done, length - offset)
         target, source = out[block], part[done : done + fits]
-        for index in range(fits):
-            target[offset + index] = source[index] * scale
+        if len(base):
+            under = base[offset : offset + fits]
+            for index in range(fits):
+                target[offset + index] = under[index] + sigma * (source[index] * scale)
+        else:
+            for index in range(fits):
+                target[offset + index] = source[index] * scale
         done += fits

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal, overload
 import torch
 from torch import Tensor
 
+from directloss.dtypes import wide_dtype
 from directloss.parts import Scores, Vertices, as_parts, broadcasts, check_cost
 from directloss.structures.certificate import certify
 from directloss.structures.checks import LARGEST_SCORE, check_batch_axes, largest_magnitude, too_many
@@ -16,7 +17,6 @@ from directloss.structures.partition import log_partition
 from directloss.transforms import inside_transform
 
 MOST_STRUCTURES = 1_000_000
-_WIDE = (torch.float32, torch.float64)
 _SAFE = torch.finfo(torch.float32).max / 4
 
 
@@ -135,16 +135,13 @@ class Structure(ABC):
 
         Every solve comes through here: this is where the values of scores and costs are checked, once.
         """
-        parts = tuple([part.detach() for part in parts])
-        first = parts[0]
-        reach = largest_magnitude(first, "scores")
-        for factor in parts[1:]:
-            reach = max(reach, largest_magnitude(factor, "scores"))
-        dtype = first.dtype if first.dtype in _WIDE else torch.float32  # sums in half precision would tie
+        parts = tuple([part.detach() if part.requires_grad else part for part in parts])
+        first, reach = parts[0], max([largest_magnitude(part, "scores") for part in parts])
+        dtype = wide_dtype(first.dtype)
         if cost is None:
             cost = first
         else:
-            cost = cost.detach()
+            cost = cost.detach() if cost.requires_grad else cost
             reach += max(map(abs, steps)) * largest_magnitude(cost, "cost")
             if cost.dtype != dtype:
                 dtype = torch.promote_types(dtype, cost.dtype)

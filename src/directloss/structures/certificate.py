@@ -61,7 +61,7 @@ def certify(
 
 def _weighed(vertices: Vertices, weights: Tensor, count: int) -> np.ndarray:
     """``<weights, y>`` and ``<|weights|, |y|>``, (2, T, N)."""
-    return vertices.weigh(weights).cpu().numpy().reshape(2, count, -1)
+    return vertices.weigh(weights).reshape(2, count, -1)
 
 
 def _minimizes(plain: np.ndarray, along: np.ndarray, steps: Sequence[float]) -> bool:

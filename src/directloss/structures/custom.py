@@ -10,6 +10,7 @@ from torch import Tensor
 
 from directloss.parts import Vertices, broadcasts
 from directloss.structures.base import Structure
+from directloss.structures.checks import magnitude
 from directloss.structures.workers import Workers
 
 
@@ -123,8 +124,8 @@ class Custom(Structure):
                 found = self.workers.map(instances)
             y = torch.stack([self._checked(one, flat.shape[1:]) for one in found]).reshape(scores.shape)
         y = y.detach().to(scores)
-        # A sum that overflows says nothing yet.
-        if not math.isfinite(y.sum().item()) and (bad := int((~torch.isfinite(y)).sum())):
+        if not math.isfinite(magnitude(y)):
+            bad = int((~torch.isfinite(y)).sum())
             raise ValueError(
                 f"{self._name} returned {bad} NaN or infinite entries of {y.numel()}; a structure is a finite tensor"
             )

@@ -4,6 +4,9 @@ import numpy as np
 
 from directloss.compiling import kernel, part
 
+# So many of a short row are found one after the other: passes without branches beat a selection that must guess.
+_FEW = 8
+
 
 @part(fastmath={"nnan", "nsz"})  # lets LLVM turn the loop into vector instructions
 def _maximum(row):
@@ -11,6 +14,22 @@ def _maximum(row):
     for value in row:
         best = value if value > best else best
     return best
+
+
+@part()
+def _kth_of_first(row, k, spare):
+    """The k-th largest number of a row: the largest, the largest of the others, and so on, ties together."""
+    bound, count, nothing = _maximum(row), 0, row.dtype.type(-np.inf)
+    for j in range(len(row)):
+        spare[j] = row[j]
+    while True:
+        for j in range(len(row)):
+            count += spare[j] == bound
+        if count >= k:
+            return bound
+        for j in range(len(row)):
+            spare[j] = spare[j] if spare[j] < bound else nothing
+        bound = _maximum(spare)
 
 
 @part()
@@ -89,12 +108,17 @@ def largest(scores, cost, mask, steps, k, positions, first, last):
                 for j in range(n):
                     if not allowed[j]:
                         row[j] = -np.inf
+            ties = k
             if k == 1:
-                bound, ties = _maximum(row), 1
+                bound = _maximum(row)
+            elif k < n // 16:
+                bound = _kth_of_few(row, k, spare)
+            elif k <= _FEW:
+                bound = _kth_of_first(row, k, spare)
             else:
-                bound, ties = _kth_of_few(row, k, spare) if k < n // 16 else _kth_of_many(row, k, spare), k
-                for j in range(n):
-                    ties -= row[j] > bound
+                bound = _kth_of_many(row, k, spare)
+            for j in range(n if k > 1 else 0):
+                ties -= row[j] > bound
             count = j = 0
             while count < k:
                 if row[j] > bound:
