@@ -139,7 +139,8 @@ def test_casting_a_criterion_keeps_its_epsilon(cast):
 def test_recomputation_does_not_adapt_epsilon_a_second_time():
     criterion = dl.DirectLoss(dl.Choice(), epsilon=dl.GrowingEpsilon(-0.5, growth=1.5))
     scores, cost = torch.tensor([[0.0, 9.0, -9.0]], requires_grad=True), torch.tensor([0.0, 1.0, 1.0])
-    loss = torch.utils.checkpoint.checkpoint(lambda s: criterion(2 * s, cost), scores, use_reentrant=False)
+    # The square keeps its input, for which the criterion must be called again.
+    loss = torch.utils.checkpoint.checkpoint(lambda s: criterion(2 * s, cost).square(), scores, use_reentrant=False)
     assert float(criterion.epsilon) == -0.75
     loss.backward()
     assert float(criterion.epsilon) == -0.75

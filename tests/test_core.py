@@ -1,0 +1,56 @@
+"""Facts of the core that larger tests pass by, each on the smallest instance that shows it."""
+
+import pytest
+import torch
+
+import directloss as dl
+from directloss.losses.direct import evaluate_direct
+from directloss.parts import Vertices, fit_cost
+from directloss.structures.checks import LARGEST_SCORE
+
+SCORES, COST = torch.tensor([[0.3, 0.1, -0.2], [0.0, 0.5, 0.4]]), torch.tensor([[1.0, -1.0, 0.5], [-2.0, 0.0, 1.0]])
+
+
+@pytest.mark.parametrize("sides", ["one", "both"])
+@pytest.mark.parametrize("epsilon", [2.0, -2.0, (-1.0, 3.0), (-3.0, 1.0)], ids=str)
+def test_without_division_the_gradient_is_that_of_width_one(epsilon, sides):
+    gradients = []
+    for divide in (True, False):
+        leaf = SCORES.clone().requires_grad_()
+        evaluate_direct(leaf, COST, dl.Choice(), epsilon=epsilon, sides=sides, divide=divide).loss.backward()
+        gradients.append(leaf.grad)
+    width = 4.0 if isinstance(epsilon, tuple) or sides == "both" else 2.0
+    assert gradients[1].any()
+    torch.testing.assert_close(width * gradients[0], gradients[1])
+
+
+def test_an_instance_is_informative_if_the_solutions_to_its_two_sides_differ():
+    # y is the second; a step ahead changes nothing, one behind does, and the other way round; and with no cost neither.
+    cost = torch.tensor([[-1.0, 0.0], [1.0, 0.0], [0.0, 0.0]])
+    scores = torch.tensor([[0.0, 1.0]]).expand(3, 2).clone().requires_grad_()
+    both = evaluate_direct(scores, cost, dl.Choice(), epsilon=2.0, sides="both")
+    assert both.informative().tolist() == [True, True, False]
+    one = evaluate_direct(scores, cost, dl.Choice(), epsilon=2.0)
+    assert one.informative().tolist() == [False, True, False]
+
+
+def test_coordinates_are_as_many_as_the_axes_of_the_entries():
+    with pytest.raises(ValueError, match="shorter"):
+        Vertices.of_coordinates((3, 4), torch.tensor([0, 2]))
+
+
+def test_the_cost_moves_to_the_device_and_dtype_of_the_scores():
+    cost = torch.zeros(3)
+    assert fit_cost(cost, torch.zeros(3)).data_ptr() == cost.data_ptr()
+    assert fit_cost(cost, torch.zeros(3, device="meta")).is_meta
+    assert fit_cost(cost, torch.zeros(3, dtype=torch.float64)).dtype == torch.float64
+
+
+def test_the_largest_score_is_taken_and_more_is_refused():
+    largest = torch.tensor([-LARGEST_SCORE, LARGEST_SCORE], dtype=torch.float64)
+    assert dl.Choice().solve(largest).tolist() == [0.0, 1.0]
+    assert dl.Choice().solve_along(largest / 2, largest, (0.5,)).tolist() == [[0.0, 1.0]]
+    with pytest.raises(ValueError, match="beyond"):
+        dl.Choice().solve(largest.nextafter(2 * largest))
+    with pytest.raises(ValueError, match="exceed"):
+        dl.Choice().solve_along(largest / 2, largest, (1.0,))
