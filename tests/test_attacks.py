@@ -179,11 +179,18 @@ def test_costs_of_labels_with_two_batch_axes_and_one_neighbour():
     assert dl.costs.label_distance(distances, labels, queries).tolist() == [[[-1.0, 0.0, 0.0], [-4.0, -5.0, 0.0]]]
 
 
-def test_loss_alone_is_differentiable():
-    scores = drawn(3, 4).requires_grad_()
-    loss, y = dl.direct_loss(scores, drawn(3, 4, seed=1), dl.Choice(), epsilon=1.0, return_structure=True)
-    assert loss.requires_grad
-    assert not y.requires_grad
+@pytest.mark.parametrize("structure", [dl.Choice(), dl.Finite(2 * torch.eye(4))], ids=["ones", "values"])
+def test_loss_alone_is_differentiable(structure):
+    seen = []
+
+    def call(scores):
+        loss, y = dl.direct_loss(scores, drawn(3, 4, seed=1), structure, epsilon=1.0, return_structure=True)
+        seen.append((loss.requires_grad, y.requires_grad))
+        return loss
+
+    call(drawn(3, 4).requires_grad_())
+    grad(call)(drawn(3, 4))
+    assert seen == [(True, False)] * 2
 
 
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])

@@ -54,3 +54,37 @@ def test_the_largest_score_is_taken_and_more_is_refused():
         dl.Choice().solve(largest.nextafter(2 * largest))
     with pytest.raises(ValueError, match="exceed"):
         dl.Choice().solve_along(largest / 2, largest, (1.0,))
+
+
+@pytest.mark.parametrize("batch", [(), (3,), (2, 3), (2, 1, 3)], ids=str)
+def test_f1_and_its_maximiser_take_any_batch_axes(batch):
+    generator = torch.Generator().manual_seed(0)
+    theta = torch.randn(*batch, 4, generator=generator, dtype=torch.float64)
+    target = torch.rand(*batch, 4, generator=generator) < 0.5
+    loss, alone = dl.costs.F1(target), dl.costs.F1(target.reshape(-1, 4))
+    y = loss.augmented(theta, -1.5)
+    assert torch.equal(y, alone.augmented(theta.reshape(-1, 4), -1.5).reshape(theta.shape))
+    assert torch.equal(loss(y), alone(y.reshape(-1, 4)).reshape(batch))
+
+
+def test_the_gradient_of_f1_where_nothing_is_chosen():
+    y = torch.zeros(3, requires_grad=True)
+    dl.costs.F1(torch.tensor([1.0, 0.0, 0.0]))(y).backward()
+    assert y.grad.tolist() == [-2.0, 0.0, 0.0]
+
+
+def test_a_family_of_one_is_its_single_maximiser():
+    class Larger(dl.Structure):
+        """One of two entries, for a family of scores only."""
+
+        entry_dims = 1
+
+        def _check_entries(self, entries):
+            assert entries == (2,)
+
+        def _maximize_along(self, parts, cost, steps):
+            theta = torch.stack([parts[0] + step * cost for step in steps])
+            return (Vertices(torch.Size((2,)), theta.argmax(-1, keepdim=True), None),)
+
+    scores = torch.tensor([[0.0, 1.0], [3.0, 2.0]])
+    assert Larger()._maximize((scores,))[0].dense(torch.float32).tolist() == [[0.0, 1.0], [1.0, 0.0]]

@@ -28,7 +28,7 @@ from running import SURVIVED, collected, first_failure, forked, functions, put_i
 ROOT = Path(__file__).parents[2]
 KEPT = ROOT / ".mutants"
 FILES = ("losses/direct.py", "parts.py", "structures/base.py", "costs.py")
-NAMES = "parts costs direct attacks instances task_losses structures errors transforms certificate criterion"
+NAMES = "core parts costs direct attacks instances task_losses structures errors transforms certificate criterion"
 TESTS = [*(f"tests/test_{name}.py" for name in (*NAMES.split(), "scores_in_parts")), "src/directloss/costs.py"]
 
 
