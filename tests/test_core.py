@@ -88,3 +88,20 @@ def test_a_family_of_one_is_its_single_maximiser():
 
     scores = torch.tensor([[0.0, 1.0], [3.0, 2.0]])
     assert Larger()._maximize((scores,))[0].dense(torch.float32).tolist() == [[0.0, 1.0], [1.0, 0.0]]
+
+
+def test_structures_over_no_entries_are_empty():
+    v = Vertices.empty((2, 3), torch.Size((0,)), torch.device("cpu"))
+    assert v.slots.shape == v.dense(torch.float32).shape == (2, 3, 0)
+
+
+def test_other_data_are_checked_like_the_first():
+    structure = dl.Choice(mask=torch.tensor([True, False]))
+    assert structure.with_tensors([torch.tensor([False, True])]).solve(torch.zeros(2)).tolist() == [0.0, 1.0]
+    with pytest.raises(ValueError, match="without an entry"):
+        structure.with_tensors([torch.tensor([False, False])])
+
+
+def test_a_target_between_0_and_1_weighs_by_how_sure_it_is():
+    cost = dl.costs.weighted_hamming(torch.tensor([1.0, 2.0]), torch.tensor([[0.0, 0.25], [0.5, 1.0]]))
+    assert cost.tolist() == [[1.0, 0.5], [0.0, -4.0]]
