@@ -48,6 +48,15 @@ def test_every_method_learns_something(method, recipe, images, tmp_path):
     assert (result["sigma"] > 0) == (method in ("direct1", "dsl", "annealed"))
 
 
+def test_bfloat16_rounds_embeddings_and_nothing_else(images):
+    exact, rounded = (Training(small(precision=name), images, Ranks()) for name in ("float32", "bfloat16"))
+    inputs = images.normalize(images.train[:50])
+    full, short = (one._embed(one.net, inputs) for one in (exact, rounded))
+    assert full.dtype == short.dtype == torch.float32
+    assert 0 < (full - short).norm() < 0.02 * full.norm()
+    assert all(weight.dtype == torch.float32 for weight in rounded.net.parameters())
+
+
 @pytest.mark.parametrize(
     ("method", "options"),
     [
@@ -55,7 +64,7 @@ def test_every_method_learns_something(method, recipe, images, tmp_path):
         ("neuralsort-stochastic", {}),
         ("softmax-knn", {"optimizer": "muon", "weight_decay": 0.0, "net": "whitenet", "augment": "alternate-reflect"}),
         ("annealed", {"net": "whitenet", "augment": "flip-shift-erase", "rise": 0.3}),
-        ("dsl", {"net": "whitenet", "scale_input": "one", "scale_learning_rate": 0.03}),
+        ("dsl", {"net": "whitenet", "scale_input": "one", "scale_learning_rate": 0.03, "precision": "bfloat16"}),
     ],
 )
 def test_a_killed_run_goes_on_exactly(method, options, images, tmp_path):
@@ -373,7 +382,7 @@ def test_the_paper_recipe_keeps_its_limit_and_nets():
 
 def test_settings_of_the_direct_loss_leave_a_relaxation_as_it_is():
     dsl, relaxed = EXPERIMENT.cells(data="cifar-10", methods="dsl,neuralsort")
-    assert (dsl.sides, dsl.epsilon, dsl.samples) == ("one", -50.0, 10)
+    assert (dsl.sides, dsl.epsilon, dsl.samples) == ("one", -50.0, 30)
     assert relaxed.samples == 1
     for name in (
         "net",
@@ -385,6 +394,7 @@ def test_settings_of_the_direct_loss_leave_a_relaxation_as_it_is():
         "learning_rate",
         "weight_decay",
         "rise",
+        "precision",
     ):
         assert getattr(dsl, name) == getattr(relaxed, name)
     (slower,) = EXPERIMENT.cells(methods="neuralsort", learning_rate=1e-4)

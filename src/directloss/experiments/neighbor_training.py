@@ -20,7 +20,7 @@ from directloss import nets
 from directloss.errors import UserError
 from directloss.experiments.images import Images, accuracy, augment
 from directloss.experiments.memory import keep_freed_memory
-from directloss.experiments.neighbor_methods import anneal, make_companion, rule, spread
+from directloss.experiments.neighbor_methods import make_companion, rule, spread
 from directloss.experiments.neighbor_recipes import DIRECT, OF_ANY_WIDTH, Config
 from directloss.experiments.neighbors import EXPERIMENT
 from directloss.experiments.optimizers import OPTIMIZERS, rate
@@ -83,8 +83,8 @@ class Training:
             if config.decay:
                 for group in self.optimizer.param_groups:
                     group["lr"] = config.learning_rate * rate(done, config.rise)
-            if config.method == "annealed":
-                anneal(self.companion, config, done)
+            if config.method == "annealed" and isinstance(self.companion, nets.OneScale):
+                self.companion.anneal(done, config.scale_end / config.scale_start)
             seen.append(self.step(candidates, queries))
             on_step((index + 1) / len(batches))
         self.epoch += 1
@@ -136,8 +136,13 @@ class Training:
         return {"loss": loss.item(), "active": active.float().mean().item(), "sigma": sigma, "spread": apart}
 
     def _embed(self, net: nn.Module, inputs: Tensor) -> Tensor:
-        with torch.autocast(inputs.device.type, torch.bfloat16, enabled=self.config.precision == "bfloat16"):
-            return net(inputs).float()
+        with self.precision():
+            embedded: Tensor = net(inputs)
+        return embedded.float()
+
+    def precision(self) -> torch.autocast:
+        """In training and validation; the test is in float32."""
+        return torch.autocast("cpu", torch.bfloat16, enabled=self.config.precision == "bfloat16")
 
     def _loss(
         self, leaf: Tensor, labels: Tensor, candidates: int, inputs: Tensor, generator: torch.Generator
@@ -257,9 +262,9 @@ def train_cell(
     while training.epoch < config.epochs:
         point = training.run_epoch(on_step)
         if ranks.index == 0:
-            point["validation_accuracy"] = accuracy(
-                training.net, config.k, images, images.held, images.held_labels, config.bank
-            )
+            with training.precision():
+                held = (images.held, images.held_labels, config.bank)
+                point["validation_accuracy"] = accuracy(training.net, config.k, images, *held)
             training.curve.append({"epoch": training.epoch, **point})
             if point["validation_accuracy"] >= training.best["accuracy"]:
                 kept = {name: value.clone() for name, value in training.net.state_dict().items()}
