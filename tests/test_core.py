@@ -32,6 +32,8 @@ def test_an_instance_is_informative_if_the_solutions_to_its_two_sides_differ():
     assert both.informative().tolist() == [True, True, False]
     one = evaluate_direct(scores, cost, dl.Choice(), epsilon=2.0)
     assert one.informative().tolist() == [False, True, False]
+    without_gradient = evaluate_direct(scores.detach(), cost, dl.Choice(), epsilon=2.0)
+    assert without_gradient.informative().tolist() == [False, False, False]
 
 
 def test_coordinates_are_as_many_as_the_axes_of_the_entries():
