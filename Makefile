@@ -88,7 +88,7 @@ fuzz: .venv/dev  ## every kernel against other solvers on 200,000 instances, Pro
 	DIRECTLOSS_FUZZ_INSTANCES=200000 $(BIN)/python -m pytest $(FUZZED:%=tests/test_%.py)
 
 mutants: .venv/dev  ## change the core in a hundred places, one at a time: do the tests notice?
-	$(BIN)/python tools/mutants.py
+	$(BIN)/python tools/mutants
 
 bench: .venv/bench  ## solver speed against other libraries, side by side
 	$(BIN)/python benchmarks/overhead.py

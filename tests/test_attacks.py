@@ -139,7 +139,8 @@ def test_casting_a_criterion_keeps_its_epsilon(cast):
 def test_recomputation_does_not_adapt_epsilon_a_second_time():
     criterion = dl.DirectLoss(dl.Choice(), epsilon=dl.GrowingEpsilon(-0.5, growth=1.5))
     scores, cost = torch.tensor([[0.0, 9.0, -9.0]], requires_grad=True), torch.tensor([0.0, 1.0, 1.0])
-    loss = torch.utils.checkpoint.checkpoint(lambda s: criterion(2 * s, cost), scores, use_reentrant=False)
+    # The square keeps its input, for which the criterion must be called again.
+    loss = torch.utils.checkpoint.checkpoint(lambda s: criterion(2 * s, cost).square(), scores, use_reentrant=False)
     assert float(criterion.epsilon) == -0.75
     loss.backward()
     assert float(criterion.epsilon) == -0.75
@@ -178,11 +179,18 @@ def test_costs_of_labels_with_two_batch_axes_and_one_neighbour():
     assert dl.costs.label_distance(distances, labels, queries).tolist() == [[[-1.0, 0.0, 0.0], [-4.0, -5.0, 0.0]]]
 
 
-def test_loss_alone_is_differentiable():
-    scores = drawn(3, 4).requires_grad_()
-    loss, y = dl.direct_loss(scores, drawn(3, 4, seed=1), dl.Choice(), epsilon=1.0, return_structure=True)
-    assert loss.requires_grad
-    assert not y.requires_grad
+@pytest.mark.parametrize("structure", [dl.Choice(), dl.Finite(2 * torch.eye(4))], ids=["ones", "values"])
+def test_loss_alone_is_differentiable(structure):
+    seen = []
+
+    def call(scores):
+        loss, y = dl.direct_loss(scores, drawn(3, 4, seed=1), structure, epsilon=1.0, return_structure=True)
+        seen.append((loss.requires_grad, y.requires_grad))
+        return loss
+
+    call(drawn(3, 4).requires_grad_())
+    grad(call)(drawn(3, 4))
+    assert seen == [(True, False)] * 2
 
 
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])

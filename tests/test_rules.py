@@ -66,11 +66,11 @@ def test_an_empty_batch_has_no_loss(loss, row):
 
 
 @every_loss_and_structure
-@pytest.mark.parametrize("dtype", FLOATS, ids=str)
-def test_a_loss_keeps_the_dtype_of_its_scores(loss, row, dtype):
-    value, gradient = run(loss, row, row.scores(4, dtype=dtype), supervision(loss, row, 4, dtype=dtype))
-    assert value.dtype == gradient.dtype == dtype
-    assert torch.isfinite(value).all()
+def test_a_loss_keeps_the_dtype_of_its_scores(loss, row):
+    for dtype in FLOATS:
+        value, gradient = run(loss, row, row.scores(4, dtype=dtype), supervision(loss, row, 4, dtype=dtype))
+        assert value.dtype == gradient.dtype == dtype
+        assert torch.isfinite(value).all()
 
 
 @every_loss_and_structure
