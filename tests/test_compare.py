@@ -82,7 +82,9 @@ def test_the_better_loss_wins_and_the_table_says_so():
     best, worst = found.table.lines
     assert best["high"] < 0 < worst["low"]
     assert best["mean"] < worst["mean"]
-    assert "| direct |" in str(found)
+    assert repr(found).splitlines()[0] == "Losses compared. measure regret %, sees full cost, n 4"
+    assert repr(found).splitlines()[2].split()[:2] == ["direct", f"{best['mean']:.2f}"]
+    assert repr(found).endswith(found.verdict)
 
 
 def test_equal_losses_cannot_be_told_apart():

@@ -113,7 +113,7 @@ def test_cells_that_a_spreadsheet_would_run_are_text():
 def test_a_command_says_what_every_option_is(experiment, capsys):
     main([experiment.command, "--help"])
     printed = capsys.readouterr().out
-    for name in (*experiment.options(), "json", "jobs", "executor", "store", "output", "report", "config"):
+    for name in (*experiment.options, "json", "jobs", "executor", "store", "output", "report", "config"):
         assert f"--{name.replace('_', '-')}" in printed
 
 

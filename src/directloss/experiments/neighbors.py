@@ -131,7 +131,7 @@ EXPERIMENT = Experiment(
         Column("seed"),
         Column("_seed", "seed", lambda rows: ", ".join(str(row["seed"]) for row in rows), setting=True),
     ),
-    figures=(Drawing("curves", "Learning curves", draw, points, by=("data", "recipe")),),
+    figures=(Drawing("curves", "Learning curves", draw, points),),
     spread=lambda rows: "standard deviation over seeds" if len(rows) > 1 else "one training",
     by=("data", "recipe"),
     example="--data mnist --k 1,3,5,9",

@@ -175,8 +175,7 @@ EXPERIMENT = Experiment(
         Column("seconds", "µs/call", show=lambda line: f"{1e6 * line['seconds']:.2f}"),
     ),
     lines=lines,
-    figures=(
-        Drawing("truth", "Every rule beside the exact gradient to the scores", draw, lines, by=("calls", "seed")),
-    ),
+    figures=(Drawing("truth", "Every rule beside the exact gradient to the scores", draw, lines),),
+    by=("calls", "seed"),
     spread=lambda rows: f"standard errors over {rows[0].config['calls']:,} calls for each setting",
 )

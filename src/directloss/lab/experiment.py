@@ -7,6 +7,7 @@ table, its figures and its page of the report. ``experiments/`` holds ours; ``ex
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, Field, asdict, dataclass, field, fields, replace
+from functools import cached_property
 from importlib import import_module
 from itertools import groupby, product
 from pathlib import Path
@@ -54,7 +55,6 @@ class Drawing:
     caption: str
     draw: Callable[[Sequence[Any]], "Figure"]
     points: Callable[[Sequence[Any]], list[Line]]  # what it shows, as CSV
-    by: tuple[str, ...] = ()  # on a page, rows that differ in these fields get figures of their own
 
 
 @dataclass(frozen=True)
@@ -81,15 +81,17 @@ class Experiment:
     ranks: bool = False  # training may be shared by the processes of torchrun
     version: int = 1  # raise it if the same configuration gives other numbers than before
     lines: Callable[[Sequence[Any]], list[Line]] | None = None  # where a row has more than one line
+    measured: Callable[[Any], Line] = lambda row: {}  # numbers in the lists of a row, for a row of CSV
     notes: Callable[[Sequence[Any]], list[str]] = lambda rows: []  # sentences below the table
     figures: Sequence[Drawing] = ()
     spread: Callable[[Sequence[Any]], str] = lambda rows: "one run"
     example: str = ""  # the options that the report names for what is missing
-    by: Sequence[str] = ()  # on a page, rows that differ in these fields get tables of their own
+    by: Sequence[str] = ()  # on a page, rows that differ in these fields get tables and figures of their own
     over: str = ""  # tables also show means over this field, e.g. over seeds
 
     # from options to cells
 
+    @cached_property
     def options(self) -> dict[str, tuple[Field[Any], Option, type]]:
         """By their names: the fields that are options, and their types."""
         hints = get_type_hints(self.config)
@@ -107,7 +109,7 @@ class Experiment:
         Option("", of=lambda: recipes).check("recipe", recipe, listed=True)
         axes: dict[str, list[Any]] = {}
         overrides: dict[str, Any] = {}
-        for name, (one, about, kind) in self.options().items():
+        for name, (one, about, kind) in self.options.items():
             value = given.get(name)
             value = about.preset if value is None else value
             if one.name in self.axes:
@@ -144,7 +146,7 @@ class Experiment:
 
     def key(self, config: Any) -> Key:
         chosen = {**asdict(config)}
-        own = [chosen[one.name] for one, about, _ in self.options().values() if about.own and ":" in chosen[one.name]]
+        own = [chosen[one.name] for one, about, _ in self.options.values() if about.own and ":" in chosen[one.name]]
         return Key(self.name, chosen, self.defaults, self.version, digest_own(own))
 
     def parse(self, row: Row) -> Any:
@@ -153,7 +155,7 @@ class Experiment:
             raise ValueError(f"version {row.version} of {self.name}")
         if unknown := [name for name in row.config if name not in {one.name for one in fields(self.config)}]:
             raise ValueError(f"the unknown field {unknown[0]}")
-        for one, about, _ in self.options().values():
+        for one, about, _ in self.options.values():
             value = row.config.get(one.name, one.default)
             if about.of and value not in about.of() and not (about.own and ":" in str(value)):
                 raise ValueError(f"the unknown {one.name} {value}")
@@ -170,7 +172,7 @@ class Experiment:
 
     def command_options(self, config: Any) -> dict[str, Any]:
         """The options that ask for a configuration, besides those of the lab."""
-        options, chosen = self.options(), asdict(config)
+        options, chosen = self.options, asdict(config)
         named = {name: chosen[one.name] for name, (one, _, _) in options.items() if one.name in self.axes}
         if self.recipes and len(self.recipes) > 1:
             named["recipe"] = config.recipe
@@ -181,7 +183,7 @@ class Experiment:
         """What the recipe itself asks for, with this configuration's axes."""
         chosen = asdict(config)
         cell = {name: chosen[name] for name in self.axes}
-        presets = {one.name: about.preset for one, about, _ in self.options().values() if about.preset is not None}
+        presets = {one.name: about.preset for one, about, _ in self.options.values() if about.preset is not None}
         overrides = {name: value for name, value in presets.items() if name not in cell}
         recipe = self.recipes[chosen.get("recipe", next(iter(self.recipes)))] if self.recipes else self.config
         return [asdict(base) for base in self.expand(self._cell(recipe, cell, overrides))]
@@ -193,7 +195,7 @@ class Experiment:
 
     def named_changes(self, config: Any) -> dict[str, Any]:
         """The same by the options' names."""
-        names = {one.name: name for name, (one, _, _) in self.options().items()}
+        names = {one.name: name for name, (one, _, _) in self.options.items()}
         return {names.get(name, name): value for name, value in self.changes(config).items()}
 
     def label(self, config: Any) -> str:
@@ -243,7 +245,7 @@ class Experiment:
         from cyclopts import Parameter
 
         given: list[tuple[str, Any, str]] = []
-        for name, (one, about, kind) in self.options().items():
+        for name, (one, about, kind) in self.options.items():
             text = about.help
             if about.of is not None:
                 text += f" Of {', '.join(about.of())}{' or your own, as module:name' if about.own else ''}."

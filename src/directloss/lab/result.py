@@ -33,7 +33,8 @@ class Result(Shown):
 
     def records(self) -> list[dict[str, Any]]:
         """A flat dict for each repetition, with its configuration and without curves."""
-        return [{name: v for name, v in row.flat().items() if not isinstance(v, list)} for row in self.rows]
+        every = (row.flat() | self.experiment.measured(row) for row in self.rows)
+        return [{name: v for name, v in one.items() if not isinstance(v, list)} for one in every]
 
     def texts(self) -> tuple[str, Sequence[str], Sequence[Sequence[str]]]:
         """The table's."""
@@ -46,7 +47,7 @@ class Result(Shown):
     def _over_axis(self) -> "Figure":
         """A panel for each column of measured numbers, a line for each combination of the other axes."""
         *others, axis = self.experiment.axes or ("repetitions",)
-        settings = {one.name for one, _, _ in self.experiment.options().values()}
+        settings = {one.name for one, _, _ in self.experiment.options.values()}
         shown = [
             column
             for column in self.table.shown()
@@ -67,6 +68,9 @@ class Result(Shown):
         if others:
             panels[-1].legend(fontsize=8, frameon=False)
         return figure
+
+    def __repr__(self) -> str:
+        return "\n".join([super().__repr__(), *self.experiment.notes(self.rows)])
 
     def print(self) -> None:
         """Table and notes, to the terminal."""

@@ -194,6 +194,7 @@ def progress(
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
     weights = [len(numbers) * experiment.weight(cell) for _, cell, numbers, _ in tasks]
+    labels = [experiment.label(cell) for _, cell, _, _ in tasks]
     shares = [0.0] * len(tasks)
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), TextColumn("{task.percentage:>3.0f} %"))
     times = (TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(elapsed_when_finished=False))
@@ -203,7 +204,6 @@ def progress(
         def report(index: int, share: float, note: str) -> None:
             shares[index] = share
             complete = sum(weight * part for weight, part in zip(weights, shares, strict=True))
-            what = f"{experiment.label(tasks[index][1])} {note}".strip()
-            bar.update(task, completed=complete, description=what)
+            bar.update(task, completed=complete, description=f"{labels[index]} {note}".strip())
 
         yield report

@@ -48,6 +48,11 @@ def lines(rows: Rows, place: Callable[[Any], str], sees: Callable[[Any], str]) -
     return found
 
 
+def measured(row: Any) -> Line:
+    """The metrics of a row by their names."""
+    return {metric["name"]: metric["value"] for metric in row["metrics"]}
+
+
 def verdicts(rows: Rows, place: Callable[[Any], str]) -> list[str]:
     """A sentence for each contest: which loss is best, or that it cannot be told."""
     said: list[tuple[str, str]] = []
@@ -72,10 +77,10 @@ def columns(*before: Column) -> tuple[Column, ...]:
 
     return (
         *before,
-        Column("metric", "measure"),
+        Column("metric", "measure", setting=True),
         Column("loss", "loss"),
-        Column("sees", "sees"),
-        Column("n", "n"),
+        Column("sees", "sees", setting=True),
+        Column("n", "n", setting=True),
         Column("mean", "mean", show="{:.2f}"),
         Column("std", "± std", show="{:.2f}"),
         Column("rival", "best rival"),
