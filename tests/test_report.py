@@ -253,7 +253,7 @@ def test_table_1_shows_share_interval_and_the_papers_figure(cell, page):
     assert line["n"] == [str(repetitions)]
     wilson = binomtest(perfect, repetitions).proportion_ci(method="wilson")
     assert interval == f"{100 * wilson.low:.1f} - {100 * wilson.high:.1f}"
-    known = sorting.TABLE_1[method].get(size)
+    known = sorting.TABLE_1.get((method, size))
     assert paper == [f"paper {known[0]:g}" if known else "not in the paper"]
     wrong = [0.0 if number < perfect else 200 / size for number in range(repetitions)]
     assert line["misplaced %"][0].startswith(f"{sum(wrong) / repetitions:.2f} ± ")

@@ -174,8 +174,6 @@ def _on_whitenet(data: str, method: str, k: int) -> dict[str, Any]:
         # Far to the better side, noise only ever costs: the gradient of log sigma keeps its sign, Adam makes that a
         # steady fall, and a faster one leaves too little noise in the end.
         "scale_learning_rate": 1e-3,
-        "scale_start": 1.0,
-        "scale_end": 0.1,
     }
     own = {
         "neuralsort": {"temperature": 256.0 if data == "cifar-10" else 64.0},

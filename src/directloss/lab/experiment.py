@@ -7,16 +7,16 @@ table, its figures and its page of the report. ``experiments/`` holds ours; ``ex
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, Field, asdict, dataclass, field, fields, replace
-from functools import cached_property
+from functools import cached_property, partial
 from importlib import import_module
-from itertools import groupby, product
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
 
 from directloss.errors import UserError
-from directloss.lab.options import Option, digest_own, option_of, split
+from directloss.lab.options import Option, digest_own, split
 from directloss.lab.store import Key, Row
-from directloss.lab.table import Column, Line, Table
+from directloss.lab.table import Column, Line, Table, grouped
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -97,7 +97,7 @@ class Experiment:
         hints = get_type_hints(self.config)
         found = {}
         for one in fields(self.config):
-            if about := option_of(one):
+            if about := one.metadata.get("option"):
                 kinds = [kind for kind in (get_args(hints[one.name]) or (hints[one.name],)) if isinstance(kind, type)]
                 found[about.name or one.name] = (one, about, kinds[0] if kinds else str)
         return found
@@ -113,14 +113,11 @@ class Experiment:
             value = given.get(name)
             value = about.preset if value is None else value
             if one.name in self.axes:
-                order = list(about.of()) if about.of else []
                 parts = split(name, kind, value)
                 for part in parts:
                     about.check(name, part, listed=True)
                 # However they are asked for, tables keep one order.
-                axes[one.name] = sorted(
-                    parts, key=lambda part: (order.index(part) if part in order else len(order), part)
-                )
+                axes[one.name] = sorted(parts, key=partial(self.position, one.name))
             elif value is not None:
                 about.check(name, value)
                 overrides[one.name] = value
@@ -138,16 +135,19 @@ class Experiment:
         except ValueError as error:
             raise UserError(str(error)) from None
 
+    def position(self, name: str, value: Any) -> tuple[int, Any]:
+        """Where a field's value stands in its declared order; others follow, sorted."""
+        about = {one.name: about for one, about, _ in self.options.values()}.get(name)
+        order = list(self.recipes) if name == "recipe" else list(about.of()) if about and about.of else []
+        return (order.index(value), "") if value in order else (len(order), value)
+
     # from configurations to rows and back
 
-    @property
-    def defaults(self) -> dict[str, Any]:
-        return {one.name: one.default for one in fields(self.config) if one.default is not MISSING}
-
     def key(self, config: Any) -> Key:
-        chosen = {**asdict(config)}
+        chosen = asdict(config)
         own = [chosen[one.name] for one, about, _ in self.options.values() if about.own and ":" in chosen[one.name]]
-        return Key(self.name, chosen, self.defaults, self.version, digest_own(own))
+        defaults = {one.name: one.default for one in fields(self.config) if one.default is not MISSING}
+        return Key(self.name, chosen, defaults, self.version, digest_own(own))
 
     def parse(self, row: Row) -> Any:
         """The configuration of a stored row; ValueError if it is not one of this version's."""
@@ -215,15 +215,11 @@ class Experiment:
         """A line for each configuration, or for each that differs in more than ``over``."""
         if self.lines:
             return Table(title, self.columns, self.lines(rows))
-
-        def place(row: Row) -> str:
-            apart = {name: value for name, value in row.config.items() if name != over}
-            return str(sorted(apart.items(), key=str)) if over else row.config_hash
-
-        order = list(dict.fromkeys(map(place, rows)))
-        groups = groupby(sorted(rows, key=lambda row: order.index(place(row))), key=place)
+        groups = grouped(
+            rows, lambda row: str([row.methods, *sorted((k, v) for k, v in row.config.items() if k != over)])
+        )
         options = Column("_options", "options", lambda rows: self._options(rows[0], over), setting=True)
-        return Table.of(title, [*self.columns, options], [list(group) for _, group in groups])
+        return Table.of(title, [*self.columns, options], groups.values())
 
     def _options(self, row: Row, over: str) -> str:
         shown = {column.name.strip("_") for column in self.columns if column.title}
@@ -259,7 +255,7 @@ class Experiment:
         if self.repetitions is not None:
             given.append(("repetitions", int, f"Trainings for each cell. Default {self.repetitions}."))
         given += [(name, kind, text) for name, (kind, _, text) in self.settings.items()]
-        threads = f"Threads of each process. Default {self.threads or 'torch' + chr(39) + 's'}."
+        threads = f"Threads of each process. Default {self.threads or 'that of torch'}."
         given += [("jobs", int, "Processes. Default 1."), ("threads", int, threads)]
         given += [("executor", str, "local (default) or dask."), ("address", str, "Of dask, e.g. tcp://host:8786.")]
         given += [("store", Path, "Results file. Default directloss.sqlite.")]

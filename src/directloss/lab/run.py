@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from directloss.errors import UserError
-from directloss.lab.command import configured, make_app, run_app
+from directloss.lab.command import STORE, configured, make_app, run_app
 from directloss.lab.experiment import Context, Experiment, Train, load
 from directloss.lab.options import Option
 from directloss.lab.result import Result
@@ -21,7 +21,6 @@ from directloss.lab.workers import Workers, fan_out
 
 Task = tuple[Experiment, Any, list[int], Context]
 _ANY = Option("", least=1)
-STORE = Path("directloss.sqlite")
 
 
 def as_command(experiment: Experiment, commands: Sequence[str]) -> Callable[..., None]:

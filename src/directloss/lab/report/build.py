@@ -13,7 +13,6 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib.resources import files
-from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +23,7 @@ from directloss.lab import figures
 from directloss.lab.experiment import Experiment
 from directloss.lab.provenance import code_version, machine
 from directloss.lab.store import Row, Store
-from directloss.lab.table import Table, join
+from directloss.lab.table import Table, grouped, join
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -68,10 +67,8 @@ def build(store: Path, output: Path, experiments: Sequence[Experiment], others: 
         raise UserError(f"{output} is a folder; give --output a file, e.g. {output / 'report.html'}")
     if os.path.exists(output) and os.path.exists(store) and os.path.samefile(output, store):
         raise UserError(f"--output {output} is the store itself; give another file, e.g. report.html")
-    rows: dict[str, list[Row]] = defaultdict(list)
     with closing(Store(store, create=False)) as saved:
-        for row in saved.rows():
-            rows[row.experiment].append(row)
+        rows = grouped(saved.rows(), lambda row: row.experiment)
     if not rows:
         raise UserError(f"{store} holds no results yet; run an experiment with --store {store}")
     sections = make_sections(rows, experiments, others or {})
@@ -97,15 +94,13 @@ def make_sections(
 def make_section(experiment: Experiment, rows: Sequence[Row]) -> Section:
     """Tables, figures and sources of an experiment's rows."""
     known, reasons = [], Counter[str]()
-    for _, group in groupby(rows, key=lambda row: row.config_hash):
-        alike = list(group)
+    for alike in grouped(rows, lambda row: row.config_hash).values():
         try:
-            config = experiment.parse(alike[0])
-            known.append((config, alike))
+            known.append((experiment.parse(alike[0]), alike))
         except ValueError as error:
             reasons[str(error)] += len(alike)
-    position = {name: index for index, name in enumerate(("recipe", "seed", *experiment.axes))}
-    known.sort(key=lambda one: [_place(experiment, name, getattr(one[0], name, "")) for name in position])
+    order = ("recipe", "seed", *experiment.axes)
+    known.sort(key=lambda one: [experiment.position(name, getattr(one[0], name, "")) for name in order])
     found = [row for _, alike in known for row in alike]
     groups = _grouped(known, experiment.by)
     named = any(column.setting for column in experiment.columns)  # what all its lines share, a table says itself
@@ -126,13 +121,6 @@ def make_section(experiment: Experiment, rows: Sequence[Row]) -> Section:
         experiment.notes(found),
         [f"Not shown: {count:,} rows with {reason}." for reason, count in reasons.items()],
     )
-
-
-def _place(experiment: Experiment, name: str, value: Any) -> Any:
-    """Where a value stands in its declared order."""
-    about = {one.name: about for one, about, _ in experiment.options.values()}.get(name)
-    order = list(experiment.recipes) if name == "recipe" else list(about.of()) if about and about.of else []
-    return (order.index(value), "") if value in order else (len(order), value)
 
 
 def _grouped(known: Sequence[tuple[Any, list[Row]]], names: Sequence[str]) -> list[tuple[str, list[Row]]]:
