@@ -1,5 +1,6 @@
 """The examples run, with small sizes, and learn something."""
 
+import json
 import os
 import re
 import runpy
@@ -35,5 +36,21 @@ def test_an_example_runs(name, monkeypatch, capsys):
         assert numbers[-1] < numbers[0], "trained is better than untrained"
 
 
+def test_the_notebook_runs(monkeypatch, capsys):
+    monkeypatch.setenv("MPLBACKEND", "agg")
+    cells = json.loads((FOLDER / "predict_then_optimise.ipynb").read_text())["cells"]
+    blocks = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    blocks[0], sizes = re.subn("EPOCHS, SEEDS = .*", "EPOCHS, SEEDS = 2, 2", blocks[0])
+    assert sizes == 1
+    names = {"__name__": "notebook"}
+    for block in blocks:
+        exec(compile(block, "notebook", "exec"), names)
+    squares, direct, *compared, verdict, reinforce = capsys.readouterr().out.splitlines()
+    assert all("% more than the best" in line for line in (squares, direct, reinforce))
+    assert len(compared) == 4
+    assert "over 2 seeds" in verdict
+
+
 def test_every_example_is_run():
+    assert [path.stem for path in FOLDER.glob("*.ipynb")] == ["predict_then_optimise"]
     assert {path.stem for path in FOLDER.glob("*.py")} == {*SMALL, "my_experiment"}  # test_lab.py runs that one

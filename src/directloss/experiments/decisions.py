@@ -21,11 +21,19 @@ if TYPE_CHECKING:
     from directloss.lab.fit import Plan
     from directloss.lab.methods import Method
 
+# What the hands-free criterion is without one of its parts.
+LEFT_OUT: dict[str, dict[str, Any]] = {
+    "direct-one-side": {"sides": "one"},
+    "direct-symmetric": {"sides": "both"},
+    "direct-scale-0": {"scale": 0.0},
+    "direct-scale-1": {"scale": 1.0, "samples": 2, "noise": "normal"},
+}
 # In the order of the tables; the last two are for ranking alone.
 LIGHTGBM = ("lambdarank", "xendcg")
 LOSSES = (
     "direct",
     "direct-tuned",
+    *LEFT_OUT,
     "spo+",
     "fenchel-young",
     "least-squares",
@@ -138,9 +146,14 @@ def method(config: Config) -> "Method":
     from directloss.lab.methods import METHODS, Method
     from directloss.noise import Normal
 
-    if config.loss == "direct-tuned":
-        settings = dict(TASKS[config.task].tuned)
-        return Method("direct_loss", settings=settings | ({"noise": Normal()} if "noise" in settings else {}))
+    given = {"direct-tuned": TASKS[config.task].tuned, **LEFT_OUT}.get(config.loss)
+    if given is not None:
+        settings = {**given, **({"noise": Normal()} if "noise" in given else {})}
+        return (
+            Method("direct_loss", settings=settings)
+            if config.loss == "direct-tuned"
+            else Method("DirectLoss", "criterion", settings=settings)
+        )
     return METHODS[config.loss] if config.loss in METHODS else Method(load_own(config.loss))
 
 

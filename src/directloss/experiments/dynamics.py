@@ -53,9 +53,9 @@ def trace(config: sorting.Config, repetitions: int, context: Context = Context()
     """The mean over repetitions of every epoch's loss and shares."""
     import torch
 
-    from directloss.experiments import sorting_stack
+    from directloss.experiments import sorting_methods, sorting_stack
 
-    steps: list[sorting_stack.Step] = []
+    steps: list[sorting_methods.Step] = []
     list(sorting_stack.train(config, range(repetitions), context, steps.append))
     error = torch.stack([step.error for step in steps]).mean(1)
     right = 100 * torch.stack([step.right for step in steps]).mean(2)

@@ -1,6 +1,5 @@
 """What the methods of the neighbours' experiment are, besides the direct loss: their rules, and what they learn."""
 
-import math
 from typing import Any
 
 import torch
@@ -34,13 +33,6 @@ def make_companion(config: Config, images: Images, net: nn.Module, generator: to
 def spread(embedded: Tensor) -> float:
     """The standard deviation of the distances in a batch."""
     return nn.functional.pdist(embedded.detach()).std().item()
-
-
-@torch.no_grad()
-def anneal(scale: nn.Module, config: Config, done: float) -> None:
-    """Set the scale after a share of training: from its start it falls geometrically to ``scale_end``."""
-    assert isinstance(scale, nets.OneScale)
-    scale.log_sigma.copy_(scale.start + done * math.log(config.scale_end / config.scale_start))
 
 
 def rule(

@@ -20,7 +20,7 @@ from directloss import nets
 from directloss.errors import UserError
 from directloss.experiments.images import Images, accuracy, augment
 from directloss.experiments.memory import keep_freed_memory
-from directloss.experiments.neighbor_methods import anneal, make_companion, rule, spread
+from directloss.experiments.neighbor_methods import make_companion, rule, spread
 from directloss.experiments.neighbor_recipes import DIRECT, OF_ANY_WIDTH, Config
 from directloss.experiments.neighbors import EXPERIMENT
 from directloss.experiments.optimizers import OPTIMIZERS, rate
@@ -83,8 +83,8 @@ class Training:
             if config.decay:
                 for group in self.optimizer.param_groups:
                     group["lr"] = config.learning_rate * rate(done, config.rise)
-            if config.method == "annealed":
-                anneal(self.companion, config, done)
+            if config.method == "annealed" and isinstance(self.companion, nets.OneScale):
+                self.companion.anneal(done, config.scale_end / config.scale_start)
             seen.append(self.step(candidates, queries))
             on_step((index + 1) / len(batches))
         self.epoch += 1
@@ -137,7 +137,8 @@ class Training:
 
     def _embed(self, net: nn.Module, inputs: Tensor) -> Tensor:
         with torch.autocast(inputs.device.type, torch.bfloat16, enabled=self.config.precision == "bfloat16"):
-            return net(inputs).float()
+            embedded: Tensor = net(inputs)
+        return embedded.float()
 
     def _loss(
         self, leaf: Tensor, labels: Tensor, candidates: int, inputs: Tensor, generator: torch.Generator

@@ -9,7 +9,8 @@ from directloss.lab.experiment import Experiment
 from directloss.lab.options import option
 from directloss.lab.table import Column, Line, deviation, mean
 
-METHODS = ("direct0", "direct1", "dsl", "gumbel-sinkhorn")
+PAPER = ("direct0", "direct1", "dsl", "gumbel-sinkhorn")
+METHODS = (*PAPER, "annealed", "handsfree")
 COSTS = ("weighted-column", "weighted-row", "squared-error", "hamming", "rank-distance", "rank-distance-squared")
 
 
@@ -17,7 +18,7 @@ COSTS = ("weighted-column", "weighted-row", "squared-error", "hamming", "rank-di
 class Config:
     """Every choice of a cell. The defaults are the paper's, or its released program's where the paper is silent."""
 
-    method: str = option(help="With commas.", name="methods", of=lambda: METHODS, own=True, preset=",".join(METHODS))
+    method: str = option(help="With commas.", name="methods", of=lambda: METHODS, own=True, preset=",".join(PAPER))
     size: int = option(help="How many numbers, with commas.", name="sizes", least=2, preset="5,10,25,40,60,100")
     recipe: str = "paper"
     seed: int = option(0, "Of data, nets and noise.", least=0, preset=0)
@@ -30,13 +31,18 @@ class Config:
     decay: bool = False  # linearly to zero over the epochs
     # direct loss
     cost: str = option("weighted-column", "What a misplaced number costs.", of=lambda: COSTS)
-    sides: Literal["one", "both"] = "one"
+    sides: Literal["one", "both", "each"] = "one"  # each: both, each with its own epsilon
+    finds: bool = False  # epsilon, by the share of its own way, as DirectLoss does
     epsilon: float = option(-12.0, "Of the direct loss, its sign included.", nonzero=True)
     growth: float = 1.1  # when a repetition gives no difference although something is misplaced
     limit: float = 1200.0
     samples: int = option(5, "Noise draws for each sequence.", least=1)
     noise_variance: float = 3.0
     scale_learning_rate: float = 1e-6  # SGD, scale net; its gradient is a sum over samples and sequences, without 1/eps
+    # Where epsilon is found, a learned scale is one number, its logarithm learned by Adam; it begins at scale_start
+    # times the spread of the first scores. Annealing takes it to scale_end by the same factor in each step.
+    scale_start: float = 30.0
+    scale_end: float = 1.0
     # Gumbel-Sinkhorn
     temperature: float = 1.0
     iterations: int = 20
@@ -44,6 +50,8 @@ class Config:
     def __post_init__(self) -> None:
         if (self.method not in METHODS and ":" not in self.method) or self.cost not in COSTS:
             raise ValueError(f"method is {self.method!r}, cost {self.cost!r}; expected of {METHODS} and of {COSTS}")
+        if self.method in ("annealed", "handsfree") and not self.finds:
+            raise ValueError(f"{self.method} finds its epsilon: expected finds=True")
 
     @property
     def stack(self) -> int:
@@ -55,16 +63,31 @@ class Config:
 def paper(method: str, size: int, seed: int = 0) -> Config:
     """The paper's recipe. Gumbel-Sinkhorn, for which it names none, stops as the others do: later is worse."""
     samples = {"direct0": 1, "gumbel-sinkhorn": 10}.get(method, 5)
-    return Config(method, size, seed=seed, samples=samples)
+    return Config(method, size, seed=seed, **{"samples": samples} | _settings_found(method))
 
 
 def best(method: str, size: int, seed: int = 0) -> Config:
     """The same net, data and test with the recipe that sorts best."""
-    config = Config(method, size, "best", seed, max_epochs=500, patience=0, samples=10, decay=True)
+    longer: dict[str, Any] = {"max_epochs": 500, "patience": 0, "samples": 10, "decay": True}
+    config = Config(method, size, "best", seed, **longer | _settings_found(method))
     if method == "gumbel-sinkhorn":
         return config
-    direct = {"cost": "rank-distance", "sides": "both", "epsilon": 12.0, "samples": 1, "noise_variance": 0.03}
-    return replace(config, max_epochs=200, **direct)  # type: ignore[arg-type]
+    direct: dict[str, Any] = {"sides": "both", "epsilon": 12.0, "samples": 1, "noise_variance": 0.03}
+    return replace(config, max_epochs=200, cost="rank-distance", **direct | _settings_found(method))
+
+
+def one_side(method: str, size: int, seed: int = 0) -> Config:
+    """The better side alone, as in the paper; epsilon is found, and a learned scale starts far too large."""
+    config = replace(best(method, size, seed), recipe="one-side")
+    if method == "gumbel-sinkhorn":
+        return config
+    return replace(config, max_epochs=300, samples=1, **_settings_found("annealed"))
+
+
+def _settings_found(method: str) -> dict[str, Any]:
+    """What there is to say of a method that finds its epsilon."""
+    found: dict[str, Any] = {"finds": True, "noise_variance": 1.0, "scale_learning_rate": 0.03}
+    return {"annealed": found | {"sides": "one"}, "handsfree": found | {"sides": "each", "samples": 2}}.get(method, {})
 
 
 def adjust(config: Config, **overrides: Any) -> Config:
@@ -123,11 +146,11 @@ EXPERIMENT = Experiment(
     title="Learning to sort by matching: ours beside the paper's (table 1)",
     text="Learn to sort d numbers by matching them to positions, from ten sequences: tables 1 and 2 of the paper. Each "
     "repetition is tested on one fresh sequence. The methods direct0 and direct1 have noise of scale 0 and 1, dsl a "
-    "learned scale.",
+    "learned scale, annealed one that falls; handsfree finds scale and epsilon by itself.",
     config=Config,
     train="directloss.experiments.sorting_stack:train",
     axes=("method", "size"),
-    recipes={"paper": paper, "best": best},
+    recipes={"paper": paper, "best": best, "one-side": one_side},
     adjust=adjust,
     repetitions=200,
     stack=lambda config: config.stack,

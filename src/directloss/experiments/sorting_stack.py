@@ -9,23 +9,20 @@ import copy
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from directloss import costs
-from directloss.experiments.methods import call_own
-from directloss.experiments.sorting import METHODS, Config
+from directloss.experiments.sorting import Config
+from directloss.experiments.sorting_methods import Step, make_criterion, take_step
 from directloss.lab.experiment import Context
-from directloss.layers.sinkhorn import sinkhorn
-from directloss.losses.direct import evaluate_direct
 from directloss.losses.growth import GrowingEpsilon
-from directloss.nets import SortingNet, SortingScale
-from directloss.noise import Gumbel, Noise
+from directloss.nets import OneScale, SortingNet, SortingScale
+from directloss.noise import Noise
 from directloss.structures.matching import Matching
 
 
@@ -45,13 +42,20 @@ class Stack:
         self.train = self._draw(config.sequences)
         self.test = self._draw(1)
         self.net = SortingNet(size, stack=(count,))
-        self.scale_net = SortingScale(size, stack=(count,))
+        self.scale_net: nn.Module = SortingScale(size, stack=(count,))
         for module, make in ((self.net, SortingNet), (self.scale_net, SortingScale)):
             each = [make(size, generator=generator).state_dict() for generator in self.generators]
             module.load_state_dict({name: torch.stack([state[name] for state in each]) for name in each[0]})
         self.optimizer = torch.optim.Adam(self.net.parameters(), lr=config.learning_rate)
-        self.scale_optimizer = torch.optim.SGD(self.scale_net.parameters(), lr=config.scale_learning_rate)
+        self.scale_optimizer: torch.optim.Optimizer = torch.optim.SGD(
+            self.scale_net.parameters(), lr=config.scale_learning_rate
+        )
         self.epsilon = GrowingEpsilon(abs(config.epsilon), config.growth, config.limit, shape=(count,))
+        self.criteria = [make_criterion(config) for _ in self.repetitions]
+        if config.finds:
+            first = self.net(self.train).detach().flatten(1)
+            self.scale_net = OneScale(config.scale_start * first.std(-1))
+            self.scale_optimizer = torch.optim.Adam(self.scale_net.parameters(), lr=config.scale_learning_rate)
         self.best = torch.full((count,), torch.inf)
         self.waited = torch.zeros(count, dtype=torch.int64)
         self.seconds = torch.zeros(count, dtype=torch.float64)
@@ -84,6 +88,7 @@ class Stack:
             index = torch.cat([index, (index + 1) % len(self.live)])
         self.repetitions = [self.repetitions[i] for i in index]
         self.generators = [self.generators[i] for i in index]
+        self.criteria = [self.criteria[i] for i in index]
         for name in ("train", "test", "ranks", "target", "squared", "cost", "best", "waited", "seconds", "live"):
             setattr(self, name, getattr(self, name)[index])
         self.epsilon.value = self.epsilon.value[index]
@@ -91,7 +96,7 @@ class Stack:
         _shrink(self.net, self.optimizer, index)
         _shrink(self.scale_net, self.scale_optimizer, index)
 
-    def step(self, epoch: int) -> "Step":
+    def step(self, epoch: int) -> Step:
         """One full-batch step of every repetition."""
         config = self.config
         if config.fresh and epoch:
@@ -102,70 +107,15 @@ class Stack:
                 group["lr"] = config.learning_rate * (1 - epoch / config.max_epochs)
         self.optimizer.zero_grad()
         self.scale_optimizer.zero_grad()
-        known = dict.fromkeys(METHODS, self._direct_step) | {"gumbel-sinkhorn": self._sinkhorn_step}
-        step = known.get(config.method, self._own_step)()
+        step = take_step(self)
         self.optimizer.step()
         if config.method == "dsl":
             self.scale_optimizer.step()
+        if config.method == "annealed" and isinstance(self.scale_net, OneScale):
+            self.scale_net.anneal((epoch + 1) / config.max_epochs, config.scale_end / config.scale_start)
         return step
 
-    def _direct_step(self) -> "Step":
-        config = self.config
-        scores = self.net(self.train)
-        scale: float | Tensor = (
-            self.scale_net(self.train) if config.method == "dsl" else float(config.method == "direct1")
-        )
-        noise = Gumbel() if config.method == "direct0" else self._noise(Gumbel(config.noise_variance))
-        # Each repetition has its own epsilon: fold its size into the cost, and its sign into the step.
-        output = evaluate_direct(
-            scores,
-            self.cost * self.epsilon.value.float()[:, None, None, None],
-            Matching(),
-            epsilon=1.0 if config.epsilon > 0 else -1.0,
-            sides=config.sides,
-            scale=scale,
-            noise=noise,
-            samples=1 if config.method == "direct0" else config.samples,
-            reduction="none",
-        )
-        # The released program's gradient: y_eps - y, summed over samples and sequences, without 1 / eps.
-        y = output.vertices[0]
-        (output.loss.sum() * y.slots.shape[1]).backward()
-        right = y.at(self.target)
-        self.epsilon.update(output.informative().any(-1), ~right[0].bool().flatten(2).all(-1).all(0))
-        return Step(
-            error=y.select(0).inner(self.squared).mean((0, 2)),
-            right=right.mean((1, 3, 4)),
-            scale=scale.detach().mean(-1) if isinstance(scale, Tensor) else torch.full((len(self.train),), scale),
-        )
-
-    def _sinkhorn_step(self) -> "Step":
-        config = self.config
-        scores = self.net(self.train)
-        noise = self._noise(Gumbel())
-        relaxed = sinkhorn(scores + noise, Matching(), config.temperature, config.iterations)
-        # Position j receives the mixture sum_i P_ij x_i, which should be the j-th largest number.
-        received = torch.einsum("srbij,rbi->srbj", relaxed, self.train)
-        target = self.train.sort(-1, descending=True).values
-        error = (received - target).square().sum(-1).mean((0, 2))
-        error.sum().backward()
-        right = (relaxed.detach().argmax(-1) == self.ranks).float().mean((0, 2, 3))
-        return Step(error=error.detach(), right=right.unsqueeze(0), scale=torch.ones(len(self.train)))
-
-    def _own_step(self) -> "Step":
-        """The user's own loss, one repetition at a time."""
-        scores = self.net(self.train)
-        losses = [
-            call_own(self.config.method, each, cost, Matching(), generator)
-            for each, cost, generator in zip(scores, self.cost, self.generators, strict=True)
-        ]
-        torch.stack(losses).sum().backward()
-        columns = Matching().solve(scores.detach()).argmax(-1)
-        error = self.squared.gather(-1, columns.unsqueeze(-1)).squeeze(-1).sum(-1).mean(-1)
-        right = (columns == self.ranks).float().mean((1, 2))
-        return Step(error=error, right=right.unsqueeze(0), scale=torch.zeros(len(self.train)))
-
-    def _noise(self, noise: Noise) -> Tensor:
+    def noise(self, noise: Noise) -> Tensor:
         """Draws (S, R, B, n, n) in which each repetition uses its own generator, whoever it is trained with.
 
         Small ones are drawn for several steps at once: a call costs as much as some thousand numbers.
@@ -200,15 +150,6 @@ class Stack:
         ]
 
 
-@dataclass(frozen=True)
-class Step:
-    """What one step saw, for each repetition."""
-
-    error: Tensor  # (R,), squared error of the noisy training prediction
-    right: Tensor  # (T, R), share of rightly placed entries of y, y_eps, ...
-    scale: Tensor  # (R,)
-
-
 def train(
     config: Config,
     repetitions: Sequence[int],
@@ -241,7 +182,7 @@ def train(
                         "seconds": stack.seconds[index].item(),
                         "training_error": step.error[index].item(),
                         "sigma": step.scale[index].item(),
-                        "final_epsilon": stack.epsilon.value[index].item(),
+                        "final_epsilon": step.epsilon[index].item(),
                     },
                 )
             if not (stack.live & ~stops).any():
@@ -253,12 +194,14 @@ def train(
 def _compile_kernels(method: str) -> None:
     """Take one small step, so that no repetition's time includes a compiler's."""
     if ":" not in method:
-        Stack(Config(method, 2, sequences=1), [0]).step(0)
+        Stack(Config(method, 2, sequences=1, finds=method in ("annealed", "handsfree")), [0]).step(0)
 
 
 def _shrink(module: torch.nn.Module, optimizer: torch.optim.Optimizer, index: Tensor) -> None:
     """Keep the copies ``index`` of a stacked module, with the optimiser's memory of them."""
     for part in module.modules():
+        for name, kept in list(part.named_buffers(recurse=False)):
+            setattr(part, name, kept[index])
         for name, old in list(part.named_parameters(recurse=False)):
             new = torch.nn.Parameter(old.detach()[index])
             setattr(part, name, new)

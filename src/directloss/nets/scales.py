@@ -1,5 +1,7 @@
 """Scale nets for images and features: a strictly positive noise scale for each instance."""
 
+import math
+
 import torch
 from torch import Tensor, nn
 
@@ -48,17 +50,25 @@ class LinearScale(nn.Sequential):
 
 
 class OneScale(nn.Module):
-    """One strictly positive noise scale for all, learned as its logarithm: (B, ...) -> (B,), all alike."""
+    """One strictly positive noise scale for all, learned as its logarithm: (B, ...) -> (B,), all alike.
+
+    With several to start from, (R,), it is a stack of as many: (R, B, ...) -> (R, B).
+    """
 
     start: Tensor  # its logarithm before training
 
-    def __init__(self, start: float = 1.0):
+    def __init__(self, start: float | Tensor = 1.0):
         super().__init__()
-        self.log_sigma = nn.Parameter(torch.tensor(float(start)).log())
+        self.log_sigma = nn.Parameter(torch.as_tensor(start, dtype=torch.get_default_dtype()).log())
         self.register_buffer("start", self.log_sigma.detach().clone())
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.log_sigma.exp().expand(len(x))
+        return self.log_sigma.exp().unsqueeze(-1).expand(x.shape[: self.log_sigma.dim() + 1])
+
+    @torch.no_grad()
+    def anneal(self, done: float, factor: float) -> None:
+        """Set it, after a share of training, on its geometric way from the start to ``factor`` times the start."""
+        self.log_sigma.copy_(self.start + done * math.log(factor))
 
 
 class _Positive(nn.Module):
