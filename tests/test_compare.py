@@ -1,5 +1,6 @@
 """dl.compare: the right loss wins where it must, nothing is trained twice, and what cannot be told is not told."""
 
+import csv
 import functools
 import math
 
@@ -85,6 +86,10 @@ def test_the_better_loss_wins_and_the_table_says_so():
     assert repr(found).splitlines()[0] == "Losses compared. measure regret %, sees full cost, n 4"
     assert repr(found).splitlines()[2].split()[:2] == ["direct", f"{best['mean']:.2f}"]
     assert repr(found).endswith(found.verdict)
+    lines = list(csv.DictReader(found.to_csv().splitlines()))
+    regrets = [float(line["regret"]) for line in lines if line["loss"] == "worst"]
+    assert worst["mean"] == pytest.approx(100 * sum(regrets) / 4)
+    assert [label.get_text() for label in found.plot().axes[0].get_yticklabels()] == ["direct", "worst"]
 
 
 def test_equal_losses_cannot_be_told_apart():

@@ -229,7 +229,7 @@ def test_the_page_does_not_scroll_sideways(report, width):
 def test_wide_tables_and_figures_scroll_in_their_boxes_on_a_phone_only(report):
     boxes = "[...document.querySelectorAll('.scroll')]"
     wide = f"return {boxes}.map((box) => box.clientWidth && box.scrollWidth > box.clientWidth)"
-    drawn = f"return {boxes}.map((box) => !!box.querySelector('svg'))"
+    drawn = f"return {boxes}.map((box) => !!box.querySelector('svg:not(.narrow)'))"
     drawings = report.run(drawn)
     assert not any(scrolls for scrolls, is_drawn in zip(report.run(wide), drawings, strict=True) if is_drawn)
     report.emulate(width=360)
@@ -239,6 +239,9 @@ def test_wide_tables_and_figures_scroll_in_their_boxes_on_a_phone_only(report):
     assert all(scrolls for scrolls, drawn in zip(scrolling, drawings, strict=True) if drawn)
     assert any(scrolls for scrolls, drawn in zip(scrolling, drawings, strict=True) if not drawn)
     folded = report.run(f"return {boxes}.map((box) => !!box.closest('details:not([open])'))")
+    narrow = report.run(f"return {boxes}.map((box) => !!box.querySelector('svg.narrow'))")
+    assert any(narrow)
+    assert not any(scrolls for scrolls, fits in zip(scrolling, narrow, strict=True) if fits)
     # Each that can be seen says that there is more.
     assert cues == sum(scrolls and not hidden for scrolls, hidden in zip(scrolling, folded, strict=True))
 

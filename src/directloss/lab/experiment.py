@@ -163,9 +163,9 @@ class Experiment:
             raise ValueError(f"the unknown recipe {row.config['recipe']}")
         try:
             found = self.config(**row.config)
-            Table.of("", self.columns if not self.lines else (), [[row]]).cells()
+            self.table([row], "").cells()
             return found
-        except (TypeError, KeyError, ValueError, ZeroDivisionError) as error:
+        except (TypeError, LookupError, ValueError, ZeroDivisionError) as error:
             raise ValueError(f"what is not a result of {self.name} ({type(error).__name__}: {error})") from None
 
     # what tells configurations apart
@@ -174,7 +174,7 @@ class Experiment:
         """The options that ask for a configuration, besides those of the lab."""
         options, chosen = self.options, asdict(config)
         named = {name: chosen[one.name] for name, (one, _, _) in options.items() if one.name in self.axes}
-        if self.recipes and len(self.recipes) > 1:
+        if len(self.recipes) > 1:
             named["recipe"] = config.recipe
         differing = self.changes(config)
         return named | {name: chosen[one.name] for name, (one, _, _) in options.items() if one.name in differing}
