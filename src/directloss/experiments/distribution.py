@@ -146,6 +146,6 @@ EXPERIMENT = Experiment(
     ),
     lines=points,
     figures=(Drawing("distribution", "Probabilities over the noise's scale, and distances to Gibbs", draw, points),),
-    by=("structure", "size", "k", "seed"),
+    by=("structure", "seed"),
     spread=lambda rows: f"standard error of a probability at most {max(p['error'] for p in points(rows)):.4f}",
 )

@@ -107,8 +107,8 @@ def make_section(experiment: Experiment, rows: Sequence[Row]) -> Section:
     tables = [table for where, group in groups for table in experiment.tables(group, "" if named else where)]
     drawn = [
         (inline(drawing.draw(group), f"{drawing.name}-{number}"), ": ".join(filter(None, (drawing.caption, where))))
-        for drawing in experiment.figures
         for number, (where, group) in enumerate(groups)
+        for drawing in experiment.figures
     ]
     return Section(
         experiment.name,
