@@ -48,6 +48,15 @@ def test_every_method_learns_something(method, recipe, images, tmp_path):
     assert (result["sigma"] > 0) == (method in ("direct1", "dsl", "annealed"))
 
 
+def test_bfloat16_rounds_embeddings_and_nothing_else(images):
+    exact, rounded = (Training(small(precision=name), images, Ranks()) for name in ("float32", "bfloat16"))
+    inputs = images.normalize(images.train[:50])
+    full, short = (one._embed(one.net, inputs) for one in (exact, rounded))
+    assert full.dtype == short.dtype == torch.float32
+    assert 0 < (full - short).norm() < 0.02 * full.norm()
+    assert all(weight.dtype == torch.float32 for weight in rounded.net.parameters())
+
+
 @pytest.mark.parametrize(
     ("method", "options"),
     [
@@ -55,7 +64,7 @@ def test_every_method_learns_something(method, recipe, images, tmp_path):
         ("neuralsort-stochastic", {}),
         ("softmax-knn", {"optimizer": "muon", "weight_decay": 0.0, "net": "whitenet", "augment": "alternate-reflect"}),
         ("annealed", {"net": "whitenet", "augment": "flip-shift-erase", "rise": 0.3}),
-        ("dsl", {"net": "whitenet", "scale_input": "one", "scale_learning_rate": 0.03}),
+        ("dsl", {"net": "whitenet", "scale_input": "one", "scale_learning_rate": 0.03, "precision": "bfloat16"}),
     ],
 )
 def test_a_killed_run_goes_on_exactly(method, options, images, tmp_path):

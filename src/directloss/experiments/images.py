@@ -77,7 +77,8 @@ def embed(net: nn.Module, images: Images, pictures: Tensor, chunk: int = 500, mi
     """Embeddings of uint8 images, (N, D); with ``mirror`` the mean of an image's and its mirror image's."""
     net.eval()
     parts = (images.normalize(part) for part in pictures.split(chunk))
-    return torch.cat([(net(part) + net(part.flip(-1))) / 2 if mirror else net(part) for part in parts])
+    found = [(net(part) + net(part.flip(-1))) / 2 if mirror else net(part) for part in parts]
+    return torch.cat(found).float()  # also where the net computes in another precision
 
 
 @torch.no_grad()

@@ -136,9 +136,13 @@ class Training:
         return {"loss": loss.item(), "active": active.float().mean().item(), "sigma": sigma, "spread": apart}
 
     def _embed(self, net: nn.Module, inputs: Tensor) -> Tensor:
-        with torch.autocast(inputs.device.type, torch.bfloat16, enabled=self.config.precision == "bfloat16"):
+        with self.precision():
             embedded: Tensor = net(inputs)
         return embedded.float()
+
+    def precision(self) -> torch.autocast:
+        """In training and validation; the test is in float32."""
+        return torch.autocast("cpu", torch.bfloat16, enabled=self.config.precision == "bfloat16")
 
     def _loss(
         self, leaf: Tensor, labels: Tensor, candidates: int, inputs: Tensor, generator: torch.Generator
@@ -258,9 +262,9 @@ def train_cell(
     while training.epoch < config.epochs:
         point = training.run_epoch(on_step)
         if ranks.index == 0:
-            point["validation_accuracy"] = accuracy(
-                training.net, config.k, images, images.held, images.held_labels, config.bank
-            )
+            with training.precision():
+                held = (images.held, images.held_labels, config.bank)
+                point["validation_accuracy"] = accuracy(training.net, config.k, images, *held)
             training.curve.append({"epoch": training.epoch, **point})
             if point["validation_accuracy"] >= training.best["accuracy"]:
                 kept = {name: value.clone() for name, value in training.net.state_dict().items()}
