@@ -164,6 +164,8 @@ class Experiment:
         try:
             found = self.config(**row.config)
             self.table([row], "").cells()
+            for drawing in self.figures:
+                drawing.points([row])
             return found
         except (TypeError, LookupError, ValueError, ZeroDivisionError) as error:
             raise ValueError(f"what is not a result of {self.name} ({type(error).__name__}: {error})") from None

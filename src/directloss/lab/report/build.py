@@ -109,6 +109,7 @@ def make_section(experiment: Experiment, rows: Sequence[Row]) -> Section:
         (inline(drawing.draw(group), f"{drawing.name}-{number}"), ": ".join(filter(None, (drawing.caption, where))))
         for number, (where, group) in enumerate(groups)
         for drawing in experiment.figures
+        if drawing.points(group)
     ]
     return Section(
         experiment.name,
