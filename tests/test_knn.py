@@ -382,7 +382,7 @@ def test_the_paper_recipe_keeps_its_limit_and_nets():
 
 def test_settings_of_the_direct_loss_leave_a_relaxation_as_it_is():
     dsl, relaxed = EXPERIMENT.cells(data="cifar-10", methods="dsl,neuralsort")
-    assert (dsl.sides, dsl.epsilon, dsl.samples) == ("one", -50.0, 10)
+    assert (dsl.sides, dsl.epsilon, dsl.samples) == ("one", -50.0, 30)
     assert relaxed.samples == 1
     for name in (
         "net",
@@ -394,6 +394,7 @@ def test_settings_of_the_direct_loss_leave_a_relaxation_as_it_is():
         "learning_rate",
         "weight_decay",
         "rise",
+        "precision",
     ):
         assert getattr(dsl, name) == getattr(relaxed, name)
     (slower,) = EXPERIMENT.cells(methods="neuralsort", learning_rate=1e-4)

@@ -174,6 +174,10 @@ def _on_whitenet(data: str, method: str, k: int) -> dict[str, Any]:
         # Far to the better side, noise only ever costs: the gradient of log sigma keeps its sign, Adam makes that a
         # steady fall, and a faster one leaves too little noise in the end.
         "scale_learning_rate": 1e-3,
+        "scale_start": 0.3,
+        "scale_end": 0.1,
+        # Twice as fast as float32 where the processor has instructions for it, slower where it has none.
+        "precision": "bfloat16",
     }
     own = {
         "neuralsort": {"temperature": 256.0 if data == "cifar-10" else 64.0},
@@ -181,7 +185,7 @@ def _on_whitenet(data: str, method: str, k: int) -> dict[str, Any]:
         "relaxsubsample": {"temperature": 1.0, "samples": 5},
         "softmax-knn": {"smoothing": 0.2},
     }
-    return shared | own.get(method, {"samples": 10, "noise_variance": 0.5})
+    return shared | own.get(method, {"samples": 30, "noise_variance": 0.5})
 
 
 def adjust(config: Config, **overrides: Any) -> Config:
