@@ -113,7 +113,7 @@ def _interval(line: Line) -> str:
 
 # Table 1: perfectly sorted test sequences, misplaced entries and their standard deviation, in percent, for each size.
 _SIZES = (5, 10, 25, 40, 60, 100)
-_TABLE_1 = {
+_PRINTED = {
     "direct0": ("98.5 97 89.5 84.5 82 74.9", "0.6 0.6 0.9 1.2 0.9 1.4", "4.9 3.4 2.8 4.5 2.6 6.9"),
     "direct1": ("100 100 97.5 90.5 80 68.5", "0 0 0.3 0.6 0.9 1.2", "0 0 1.7 2.2 2.2 2.4"),
     "dsl": ("100 100 97.5 91.6 83.3 76.8", "0 0 0.3 0.5 0.7 0.9", "0 0 1.6 1.6 1.8 2.1"),
@@ -121,7 +121,7 @@ _TABLE_1 = {
 }
 TABLE_1 = {
     (method, size): tuple(map(float, figures))
-    for method, lines in _TABLE_1.items()
+    for method, lines in _PRINTED.items()
     for size, *figures in zip(_SIZES, *map(str.split, lines), strict=True)
 }
 # Table 2: seconds for each epoch, on one K80.
