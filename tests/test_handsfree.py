@@ -222,7 +222,7 @@ def test_a_loss_with_a_maximiser_of_its_own_needs_no_settings():
 
 def seen(**changes):
     balanced = {"gap": 1.0, "closed": CLOSED, "opened": CLOSED}
-    return Seen(**{**balanced, "given_up": 0.2, "at_stake": 1.0, "missed": 0.2, "spread": 1.0, **changes})
+    return Seen(**{**balanced, "given_up": 0.2, "at_stake": 1.0, "missed": 0.8, "spread": 4.0, **changes})
 
 
 @pytest.mark.parametrize(
@@ -233,8 +233,12 @@ def seen(**changes):
         ({"closed": 1.0, "opened": 1.0}, 0, -1, 0),
         ({"opened": 0.5}, 0, 0, 1),
         ({"opened": 2.0}, 0, 0, -1),
-        ({"missed": 0.4}, 1, 0, 0),
+        ({"gap": 3.9, "closed": 3.51, "opened": 0.09}, 0, 0, 0),  # there is no more to open
+        ({"gap": 3.9, "closed": 3.51, "opened": 0.08}, 0, 0, 1),
+        ({"missed": 0.9}, 1, 0, 0),
         ({"given_up": 0.4}, -1, 0, 0),
+        ({"missed": 4.0, "given_up": 0.25}, 0, 0, 0),  # the scores know nothing yet
+        ({"missed": 4.0, "given_up": 0.26}, -1, 0, 0),
         ({"gap": 0.0, "closed": 0.0}, 0, 0, 0),
     ],
 )

@@ -38,9 +38,10 @@ def observe(
     parts = tuple(_wide(part.detach()) for part in structure.expanded(as_parts(scores)))
     losses = _losses(output.vertices[0], cost, parts[0]).mean(1)  # (T, B...)
     plus, minus = (1, 2) if len(losses) == 3 else (0, 1)
-    extremes = _extremes(cost, structure, parts, augmented, (-1.0, 1.0) if with_scale else (-1.0,))
-    lowest, *highest = _losses(extremes[0], cost, parts[0])
-    sums = [losses[0] - lowest, losses[0] - losses[minus], losses[plus] - losses[0]]
+    ends = (-1.0, 1.0) if with_scale or plus else (-1.0,)  # without noise, the better side alone needs no worst
+    extremes = _extremes(cost, structure, parts, augmented, ends)
+    lowest, highest = _losses(extremes[0], cost, parts[0])[[0, -1]]
+    sums = [losses[0] - lowest, losses[0] - losses[minus], losses[plus] - losses[0], highest - lowest]
     if with_scale:
         plain = structure.vertices_along(parts, None, (0.0,))
         value = _value(plain, parts)[0]
@@ -48,7 +49,6 @@ def observe(
             value - _value(output.vertices, parts)[0].mean(0),
             value - _value(extremes, parts)[1],
             _losses(plain[0], cost, parts[0])[0] - lowest,
-            highest[0] - lowest,
         ]
     totals = _summed(torch.stack([each.double().sum() for each in sums])).tolist()
     return Seen(*totals, *[0.0] * (len(Seen._fields) - len(totals)))

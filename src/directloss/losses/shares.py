@@ -8,10 +8,10 @@ order one in any unit, and the three settings from three shares:
     closed   = (l(y) - l(y_minus)) / (l(y) - l(best))        is to be .9: y_minus goes far enough to show the way to
                better structures, and not so far that the scores do not matter to it;
     opened   = (l(y_plus) - l(y)) / (l(y) - l(y_minus))      is to be 1: y_plus is worse by as much as y_minus is
-               better;
+               better, or by .9 of the way to the worst, where that is less;
     given up = <mu, y_0 - y> / <mu, y_0 - worst>             is to be equal to
     missed   = (l(y_0) - l(best)) / (l(worst) - l(best)):    what noise costs in the eyes of the scores is what the
-               scores cost in truth.
+               scores cost in truth, and a quarter at most: more would drown scores that know little yet.
 
 So noise is large while the scores know nothing, falls by itself as they learn, and stays where nothing more can be
 known. No share has a unit: with costs b * cost + c and scores a * mu every one is the same, and so is every update.
@@ -25,7 +25,7 @@ import torch
 
 from directloss.losses.policy import Policy
 
-CLOSED, OPENED = 0.9, 1.0
+CLOSED, OPENED, GIVEN_UP = 0.9, 1.0, 0.25
 _RATE = 0.3  # of the logarithm of an epsilon, for a share that is off by all of itself
 _SCALE_RATE = 0.1  # of log sigma, for a share that is off by a factor of e or more
 _MEMORY = 0.9  # of the sums that the scale is judged by
@@ -38,10 +38,10 @@ class Seen(NamedTuple):
     gap: float  # l(y) - l(best)
     closed: float  # l(y) - l(y_minus)
     opened: float  # l(y_plus) - l(y)
+    spread: float  # l(worst) - l(best)
     given_up: float  # <mu, y_0 - y>
     at_stake: float  # <mu, y_0 - worst>
     missed: float  # l(y_0) - l(best)
-    spread: float  # l(worst) - l(best)
 
 
 class Shares(Policy):
@@ -72,11 +72,12 @@ class Shares(Policy):
         log_scale, log_minus, log_plus, *kept = self.value.tolist()
         if seen.gap > 0:
             log_minus += _RATE * _within_one(1 - seen.closed / (CLOSED * seen.gap))
-        if seen.closed > 0:
-            log_plus += _RATE * _within_one(1 - seen.opened / (OPENED * seen.closed))
+        if (way := min(OPENED * seen.closed, CLOSED * (seen.spread - seen.gap))) > 0:
+            log_plus += _RATE * _within_one(1 - seen.opened / way)
         if moves_scale:
-            kept = [_MEMORY * old + (1 - _MEMORY) * new for old, new in zip(kept, seen[3:], strict=True)]
-            given_up, missed = _share(*kept[:2]), _share(*kept[2:])
+            now = (seen.given_up, seen.at_stake, seen.missed, seen.spread)
+            kept = [_MEMORY * old + (1 - _MEMORY) * new for old, new in zip(kept, now, strict=True)]
+            given_up, missed = _share(*kept[:2]), min(_share(*kept[2:]), GIVEN_UP)
             log_scale += _SCALE_RATE * _within_one(math.log((missed + _NOTHING) / (given_up + _NOTHING)))
         self.value.copy_(torch.tensor([log_scale, log_minus, log_plus, *kept], dtype=torch.float64))
 
