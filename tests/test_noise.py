@@ -87,6 +87,15 @@ def test_quantiles_of_uniform_draws_have_mean_zero_and_the_variance(noise, refer
     assert draws.square().mean().item() == pytest.approx(variance, abs=500 * variance / cells)
 
 
+@every_noise
+def test_the_quarters_of_a_draw_are_independent(noise, reference, variance, generator):
+    """The kernel makes one number of each quarter of the same random bits: of two uniforms a pair of normals."""
+    quarters = noise.sample((4, DRAWS // 4), generator=generator, dtype=torch.float32).double()
+    for values in (quarters, quarters.abs(), quarters.square()):
+        correlation = torch.corrcoef(values) - torch.eye(4)
+        assert correlation.abs().max() < 5 / math.sqrt(DRAWS // 4)
+
+
 def test_a_noise_of_ones_own_is_told_what_it_lacks():
     class Sign(dl.Noise):
         standard_variance = 1.0

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from scipy.optimize import minimize, nnls
-from tables import PARTS, STRUCTURES, every_parts, every_structure, named
+from tables import PARTS, every_parts, every_structure, named
 
 import directloss as dl
 from directloss.layers.active_set import ActiveSet
@@ -73,10 +73,25 @@ def test_in_parts_the_norm_is_that_of_the_first(row):
     assert torch.autograd.gradcheck(lambda *parts: dl.sparsemap(parts, row.structure), leaves, atol=1e-6)
 
 
-def test_second_derivatives_are_exact():
-    row = next(row for row in STRUCTURES if row.name == "spanning-tree")
+@named("spanning-tree", "matching-3x3")
+def test_second_derivatives_are_exact(row):
     leaf = row.scores(2).requires_grad_()
     assert torch.autograd.gradgradcheck(lambda scores: dl.sparsemap(scores, row.structure) ** 2, leaf)
+
+
+def test_derivatives_of_matchings_in_every_mode_are_those_of_the_active_set():
+    """Forward, reverse and both: the face's own projection against autograd through the linear system."""
+    scores = torch.randn(2, 4, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    every = dl.custom(dl.Matching().solve, entry_dims=2)
+    for mode in (torch.func.jacrev, torch.func.jacfwd):
+        ours, others = (mode(lambda x, s=s: dl.sparsemap(x, s))(scores) for s in (dl.Matching(), every))
+        assert ours.abs().max() > 0.1
+        torch.testing.assert_close(ours, others, atol=1e-9, rtol=0)
+    ours, others = (
+        torch.func.hessian(lambda x, s=s: (dl.sparsemap(x, s) ** 3).sum())(scores) for s in (dl.Matching(), every)
+    )
+    assert ours.abs().max() > 0.1
+    torch.testing.assert_close(ours, others, atol=1e-9, rtol=0)
 
 
 @pytest.mark.parametrize("size", [1e-3, 1.0, 100.0, 1e4, 1e6])
@@ -92,6 +107,15 @@ def test_matchings_of_any_size_and_with_ties_are_doubly_stochastic_and_optimal(s
     best = dl.Matching().solve(scores - y)
     gap = ((scores - y) * (best - y)).sum((-1, -2))
     assert gap.max() < 1e-8 * (1 + size)  # rounding of y times the scores
+
+
+def test_at_a_vertex_the_gradient_is_exactly_zero():
+    target = dl.Matching().solve(torch.randn(50, 5, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64))
+    leaf = (10 * target).requires_grad_()
+    y = dl.sparsemap(leaf, dl.Matching())
+    torch.testing.assert_close(y, target)
+    (y * torch.randn(5, 5, generator=torch.Generator().manual_seed(1), dtype=torch.float64)).sum().backward()
+    assert not leaf.grad.any()
 
 
 def test_the_active_set_agrees_with_the_faster_methods():

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from torch import Tensor
 
+_WARM_UP, _INSTANCES = 50, 64  # calls, and instances of each, on which hands-free epsilons are found
 FOUR = ("choice", "subset", "matching", "chain")  # structures of the table of truth
 
 
@@ -24,6 +25,7 @@ class Rule:
 
 RULES = {
     "direct_loss": Rule({"epsilon": (-0.5, -2.0), "sides": ("one", "both")}),
+    "handsfree": Rule(),
     "reinforce": Rule({"samples": (2, 10)}),
     "spo_plus": Rule(),
     "structured_hinge": Rule(),
@@ -54,6 +56,32 @@ def load_rule(name: str) -> Callable[..., Any]:
     return found
 
 
+def handsfree(
+    scores: Any,
+    cost: "Tensor",
+    structure: Any,
+    scale: Any = 1.0,
+    noise: Any = None,
+    generator: Any = None,
+    reduction: str = "mean",
+) -> Any:
+    """``DirectLoss(structure)`` with the epsilons that it finds on this instance, held from then on.
+
+    The scale is given. What it would find follows the mistakes on many instances; one instance is right or wrong.
+    """
+    import torch
+
+    from directloss.losses.criterion import DirectLoss
+    from directloss.parts import as_parts
+
+    criterion = DirectLoss(structure, scale=1.0, noise=noise, samples=2, reduction=reduction)  # type: ignore[arg-type]
+    few = tuple(part[:_INSTANCES].detach().requires_grad_() for part in as_parts(scores))
+    sigma = torch.as_tensor(scale).detach().mean()
+    for _ in range(_WARM_UP):
+        criterion(few if len(few) > 1 else few[0], cost, scale=sigma, generator=generator)
+    return criterion.eval()(scores, cost, scale=scale, generator=generator)
+
+
 def neuralsort_subset(scores: "Tensor", structure: Any, temperature: float = 1.0) -> "Tensor":
     """The first k rows of NeuralSort's permutation, added up: a relaxed subset."""
     from directloss.layers.checks import fitting
@@ -77,11 +105,19 @@ def contrastive(scores: "Tensor", target: "Tensor", structure: Any, form: str = 
     return contrastive(scores, target, _pool(scores, structure), form=form, reduction=reduction)  # type: ignore[arg-type]
 
 
-def rank_pool(scores: "Tensor", cost: "Tensor", structure: Any, form: str = "listwise", reduction: str = "mean") -> Any:
+def rank_pool(
+    scores: "Tensor",
+    cost: "Tensor",
+    structure: Any,
+    form: str = "listwise",
+    temperature: float = 1.0,
+    reduction: str = "mean",
+) -> Any:
     """Of all structures as the pool."""
     from directloss.losses.rank_pool import rank_pool
 
-    return rank_pool(scores, cost, _pool(scores, structure), form=form, reduction=reduction)  # type: ignore[arg-type]
+    pool = _pool(scores, structure)
+    return rank_pool(scores, cost, pool, form=form, temperature=temperature, reduction=reduction)  # type: ignore[arg-type]
 
 
 def _pool(scores: "Tensor", structure: Any) -> Any:

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from directloss import threads
-from directloss.layers.decision import Tensors
+from directloss.losses.solving import Tensors
 from directloss.parts import Layout, Vertices, pack
 from directloss.structures.base import Structure
 

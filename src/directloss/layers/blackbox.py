@@ -18,8 +18,9 @@ import torch
 from torch import Tensor
 
 from directloss.layers.adaptive_step import AdaptiveStep, check_step
-from directloss.layers.decision import Rule, Tensors, decide
+from directloss.layers.decision import Rule, decide
 from directloss.losses.direct import Rule as DirectRule
+from directloss.losses.solving import Tensors
 from directloss.losses.task import stack
 from directloss.parts import Scores, Vertices
 from directloss.perturbation import perturbed

@@ -1,4 +1,4 @@
-"""What layers made of maximisers share: solving inside transforms of torch.func too, and a gradient of their own."""
+"""What layers made of maximisers share: the mean of the maximisers, with a gradient of their own."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -8,16 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from directloss.losses.autograd import lead
 from directloss.losses.once import once
 from directloss.losses.sampling import scale_and_noise
+from directloss.losses.solving import Tensors, solved
 from directloss.noise import Gumbel, Noise
 from directloss.parts import Layout, Scores, Vertices, as_parts, pack
 from directloss.perturbation import Scale, perturbed
 from directloss.structures.base import Structure, check_structure_type
-from directloss.transforms import inside_transform
-
-Tensors = tuple[Tensor, ...]
 
 
 @dataclass
@@ -36,11 +33,7 @@ class Rule(ABC):
 
     def solve(self, parts: Sequence[Tensor]) -> tuple[Vertices, ...]:
         """The maximisers, (..., K) for each part."""
-        if not inside_transform():
-            with torch.no_grad():
-                return tuple(v.select(0) for v in self.structure.maximize(tuple(parts), self.entries, None, (0.0,)))
-        every = batched(_dense, self.structure, self.entries, parts)
-        return tuple(Vertices.of_dense(y, len(own)) for y, own in zip(every, self.entries, strict=True))
+        return solved(self.structure, self.entries, parts)[0]
 
 
 def decide(
@@ -94,54 +87,3 @@ class _Decide(torch.autograd.Function):
 def _vertices(rule: Rule, tensors: Sequence[Tensor]) -> tuple[Vertices, ...]:
     assert rule.layout is not None
     return rule.layout.unpack(tensors[len(rule.entries) :])
-
-
-def _dense(structure: Structure, parts: Tensors, entries: tuple[torch.Size, ...]) -> Tensors:
-    found = structure.maximize(parts, entries, None, (0.0,))
-    return tuple(v.select(0).dense(part.dtype) for v, part in zip(found, parts, strict=True))
-
-
-Solve = Callable[[Structure, Tensors, tuple[torch.Size, ...]], Tensors]
-
-
-def batched(function: Solve, structure: Structure, entries: tuple[torch.Size, ...], parts: Sequence[Tensor]) -> Tensors:
-    """``function(structure, parts, entries)``, whose results have the batch axes first; vmap's become batch axes."""
-    parts = tuple(part.detach() for part in parts)
-    if not inside_transform():
-        with torch.no_grad():
-            return function(structure, parts, entries)
-    found: Tensors = _Batched.apply(_Task(function, structure, entries), *parts, *structure.tensors())
-    return found
-
-
-@dataclass(frozen=True)
-class _Task:
-    """In an object of its own, because torch.func would look for tensors in a tuple and make a torch.Size one."""
-
-    function: Solve
-    structure: Structure
-    entries: tuple[torch.Size, ...]
-
-
-class _Batched(torch.autograd.Function):
-    @staticmethod
-    def forward(task: _Task, *tensors: Tensor) -> Tensors:
-        count = len(task.entries)
-        return task.function(task.structure.with_tensors(tensors[count:]), tensors[:count], task.entries)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensors) -> None:
-        ctx.mark_non_differentiable(*output)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Any) -> tuple[Any, ...]:
-        raise AssertionError("nothing of this is differentiable")
-
-    @staticmethod
-    def vmap(info: Any, in_dims: tuple[Any, ...], task: _Task, *tensors: Tensor) -> tuple[Tensors, int]:
-        own = [*map(len, task.entries), *task.structure.tensor_dims()]
-        batch = tensors[0].dim() - (in_dims[1] is not None) - own[0]
-        moved = [lead(t, dim, batch + dims) for t, dim, dims in zip(tensors, in_dims[1:], own, strict=True)]
-        if in_dims[1] is None:  # something else is mapped
-            moved[0] = tensors[0].expand(info.batch_size, *tensors[0].shape)
-        return _Batched.apply(task, *moved), 0

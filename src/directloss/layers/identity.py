@@ -20,7 +20,8 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from directloss.layers.decision import Rule, Tensors, decide
+from directloss.layers.decision import Rule, decide
+from directloss.losses.solving import Tensors
 from directloss.parts import Scores, Vertices
 from directloss.structures.base import Structure
 

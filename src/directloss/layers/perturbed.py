@@ -18,7 +18,8 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from directloss.layers.decision import Rule, Tensors, decide
+from directloss.layers.decision import Rule, decide
+from directloss.losses.solving import Tensors
 from directloss.noise import Noise, Normal
 from directloss.parts import Scores, Vertices, as_parts
 from directloss.perturbation import Scale, check_samples

@@ -1,19 +1,23 @@
 """The closest points of two polytopes: of subsets, and of square matchings. What is on the border is found without
 gradients; on the face that this leaves, the solution is linear in the scores, and differentiable as such."""
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from directloss import threads
+from directloss.later import later
 from directloss.layers.active_set import ActiveSet
-from directloss.layers.decision import Tensors, batched
+from directloss.losses.solving import Tensors, batched
 from directloss.structures.arrays import instances
 from directloss.structures.base import Structure
 from directloss.structures.choice import Choice
+from directloss.structures.matching import Matching
 from directloss.structures.subset import Subset
 
-_LEAST_MATRICES = 8  # for another thread
-_RIDGE = 1e-12  # settles the shift of rows against columns, which changes nothing
+_kernels = later("directloss.layers.birkhoff_kernel")
+_LEAST_WORK = 64_000  # matrices times n^3, for another thread
 
 
 def capped_simplex(theta: Tensor, structure: Choice | Subset) -> Tensor:
@@ -35,36 +39,66 @@ def capped_simplex(theta: Tensor, structure: Choice | Subset) -> Tensor:
     return torch.where(free, theta - total / free.sum(-1, keepdim=True).clamp_min(1), ones.to(theta))
 
 
-def doubly_stochastic(theta: Tensor, structure: Structure, entries: tuple[torch.Size, ...]) -> Tensor:
-    """``max(0, theta + u + v)`` with rows and columns that sum to one: u and v solve the Laplacian of its graph."""
-    (taken,) = batched(_support, structure, entries, (theta,))
-    weight, within = taken.to(theta), torch.where(taken, theta, 0.0)
-    rows, columns = 1 - within.sum(-1, keepdim=True), 1 - within.sum(-2).unsqueeze(-1)
-    # Rows are eliminated: row i has the shift (rows_i - sum_j weight_ij v_j) / degree_i.
-    share = weight / weight.sum(-1, keepdim=True)
-    schur = torch.diag_embed(weight.sum(-2)) - weight.mT @ share
-    factors = torch.linalg.lu_factor(
-        schur + _RIDGE * torch.eye(schur.shape[-1], dtype=theta.dtype, device=theta.device)
-    )
-    right = columns - share.mT @ rows
-    v = torch.linalg.lu_solve(*factors, right)
-    v = v + torch.linalg.lu_solve(*factors, right - schur @ v)  # for what the ridge leaves, it times the scores
-    u = (rows - weight @ v) / weight.sum(-1, keepdim=True)
-    return torch.where(taken, theta + u + v.mT, 0.0)
+def doubly_stochastic(theta: Tensor) -> Tensor:
+    """``max(0, theta + u + v)`` with rows and columns that sum to one."""
+    (y,) = batched(_closest, Matching(), (theta.shape[-2:],), (theta,))
+    found: Tensor = _OnFace.apply(theta, y, y)
+    return found
 
 
-def _support(structure: Structure, parts: Tensors, entries: tuple[torch.Size, ...]) -> Tensors:
-    """Where the closest doubly stochastic matrix is not zero."""
-    from directloss.layers.birkhoff_kernel import project  # numba takes its time to import
+class _OnFace(torch.autograd.Function):
+    """A value that changes with x as the projection onto a face does, which is its own derivative.
 
+    The face has the matrices whose rows and columns sum to zero and which are zero wherever y is.
+    """
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor, value: Tensor, y: Tensor) -> Tensor:
+        return value.clone()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        ctx.save_for_backward(inputs[2])
+        ctx.save_for_forward(inputs[2])
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        return _OnFace.project(grads[0], *ctx.saved_tensors), None, None
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Tensor | None) -> Tensor | None:
+        return None if tangents[0] is None else _OnFace.project(tangents[0], *ctx.saved_tensors)
+
+    @staticmethod
+    def project(x: Tensor, y: Tensor) -> Tensor:
+        (value,) = batched(_onto_face, Matching(), (y.shape[-2:],) * 2, (x, y))
+        found: Tensor = _OnFace.apply(x, value, y)
+        return found
+
+
+def _closest(structure: Structure, parts: Tensors, entries: tuple[torch.Size, ...]) -> Tensors:
+    """The closest doubly stochastic matrices."""
+    project = _kernels().project
     (theta,) = parts
     y = torch.empty(theta.shape, dtype=torch.float64)
     matrices, out = instances(theta, 2), y.view(-1, *entries[0]).numpy()
-    work = threads.split(lambda first, last: int(project(matrices, out, first, last)), len(matrices), _LEAST_MATRICES)
-    if not sum(work):
-        return ((y > 0).to(theta.device),)
+    least = 1 + _LEAST_WORK // entries[0][0] ** 3
+    failed = threads.split(lambda first, last: int(project(matrices, out, first, last)), len(matrices), least)
+    if not sum(failed):
+        return (y.to(theta.device),)
     # Scores so large, or so tied, that Newton's method rounds: the slower way has no such trouble.
     search = ActiveSet()
     active, *tensors = search(structure, parts, entries)
     (vertices,) = search.layout.unpack(tensors)
-    return ((vertices.dense(torch.float64) * active[..., None, None]).any(active.dim() - 1),)
+    face = (vertices.dense(torch.float64) * active[..., None, None]).sum(active.dim() - 1)
+    return _onto_face(structure, (theta, face), entries, wanted=1.0)
+
+
+def _onto_face(structure: Structure, parts: Tensors, entries: tuple[torch.Size, ...], wanted: float = 0.0) -> Tensors:
+    """The closest matrices to the first part which are zero where the second is, with such sums of rows and columns."""
+    x, y = parts
+    moved, face = instances(x.double(), 2).copy(), instances(y.double().expand(x.shape), 2)
+    _kernels().project_onto_face(moved, face, wanted, 0, len(moved))
+    return (torch.from_numpy(moved).reshape(x.shape).to(x),)

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from directloss.layers.active_set import ActiveSet
-from directloss.layers.decision import Tensors, batched
 from directloss.layers.projections import capped_simplex, doubly_stochastic
+from directloss.losses.solving import Tensors, batched
 from directloss.parts import Scores, Vertices, as_parts
 from directloss.structures.base import Structure, check_structure_type
 from directloss.structures.checks import largest_magnitude
@@ -58,7 +58,7 @@ def sparsemap(scores: Scores, structure: Structure) -> Tensor:
         return first.clone()
     wide = tuple(part.double() for part in parts)
     if isinstance(structure, Matching) and structure.forbidden is None and entries[0][0] == entries[0][1]:
-        return doubly_stochastic(wide[0], structure, entries).to(first.dtype)
+        return doubly_stochastic(wide[0]).to(first.dtype)
     return _combined(wide, structure, entries).to(first.dtype)
 
 

@@ -6,69 +6,19 @@ the scale. So a loss is written as its formula, and there is no backward pass to
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from directloss.losses.autograd import lead
 from directloss.losses.once import guarded
 from directloss.losses.reduction import Reduction, check_reduction, reduce
 from directloss.losses.sampling import scale_and_noise
+from directloss.losses.solving import Decision, solved
 from directloss.noise import Noise
-from directloss.parts import Layout, Scores, Vertices, as_parts, fit_cost, pack
+from directloss.parts import Scores, as_parts, fit_cost
 from directloss.perturbation import Scale, perturbed
 from directloss.structures.base import Structure, check_structure_type
-from directloss.transforms import inside_transform
-
-Decision = tuple[Vertices, ...]  # of each part of the scores
-
-
-@dataclass
-class _Ask:
-    structure: Structure
-    entries: tuple[torch.Size, ...]
-    steps: Sequence[float]
-    layout: Layout | None = None  # of the answer, once it is known
-
-
-class _Solve(torch.autograd.Function):
-    """``Structure.maximize`` for a transform, which must see all that is solved for as tensors.
-
-    They are the cost, the parts of the scores, and the data of the structure. Nothing is differentiated.
-    """
-
-    @staticmethod
-    def forward(ask: _Ask, cost: Tensor | None, *tensors: Tensor) -> tuple[Tensor, ...]:
-        count = len(ask.entries)
-        structure = ask.structure.with_tensors(tensors[count:]) if len(tensors) > count else ask.structure
-        vertices = structure.maximize(tensors[:count], ask.entries, cost, ask.steps)
-        ask.layout = Layout.of(vertices)
-        return tuple(pack(vertices))
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-        ctx.inputs = len(inputs)
-        ctx.mark_non_differentiable(*output)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Any) -> tuple[None, ...]:
-        return tuple(None for _ in range(ctx.inputs))
-
-    @staticmethod
-    def vmap(
-        info: Any, in_dims: tuple[Any, ...], ask: _Ask, cost: Tensor | None, first: Tensor, *rest: Tensor
-    ) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
-        # A structure takes any number of batch axes, so vmap's is one more. What it does not map broadcasts.
-        _, of_cost, of_first, *of_rest = in_dims
-        axes = first.dim() - (of_first is not None)
-        batch = axes - ask.structure.entry_dims
-        first = first.expand(info.batch_size, *first.shape) if of_first is None else first.movedim(of_first, 0)
-        own = [*map(len, ask.entries[1:]), *ask.structure.tensor_dims()]
-        others = [lead(tensor, dim, batch + dims) for tensor, dim, dims in zip(rest, of_rest, own, strict=True)]
-        output = _Solve.apply(ask, lead(cost, of_cost, axes), first, *others)
-        return output, (1,) * len(output)  # steps lead
 
 
 class Problem(NamedTuple):
@@ -95,15 +45,7 @@ class Problem(NamedTuple):
         self, parts: Sequence[Tensor], cost: Tensor | None = None, steps: Sequence[float] = (0.0,)
     ) -> list[Decision]:
         """The maximisers of ``parts + step * cost`` for each step. ``parts`` may have further leading axes."""
-        given = tuple(part.detach() for part in parts)
-        if inside_transform():
-            ask = _Ask(self.structure, self.entries, steps)
-            tensors = _Solve.apply(ask, cost, *given, *self.structure.tensors())
-            assert ask.layout is not None
-            vertices = ask.layout.unpack(tensors)
-        else:
-            vertices = self.structure.maximize(given, self.entries, cost, steps)
-        return [tuple(v.select(index) for v in vertices) for index in range(len(steps))]
+        return solved(self.structure, self.entries, [part.detach() for part in parts], cost, steps)
 
     def best(self, cost: Tensor) -> Decision:
         """The structures with the smallest ``<cost, y>``."""

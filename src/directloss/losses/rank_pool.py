@@ -9,7 +9,8 @@ The solutions v of a pool have true costs ``t_v = <cost, v>`` and scores ``p_v =
     "listwise":    -sum_v softmax(-t / temperature)_v log softmax(p / temperature)_v    over all solutions.
 
 The paper pairs the best with the rest, as here. None of them estimates the gradient of the expected loss; each is a
-function of the scores with its true gradient, for the pool as it is.
+function of the scores with its true gradient, for the pool as it is. All but "pairwise" are smallest where scores are
+the costs with their sign turned: scores that rank the best first by more than the costs differ are drawn back.
 """
 
 from typing import Any, Literal

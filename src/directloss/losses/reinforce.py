@@ -18,8 +18,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from directloss.losses.problem import Decision, Problem, wide
+from directloss.losses.problem import Problem, wide
 from directloss.losses.reduction import Reduction
+from directloss.losses.solving import Decision
 from directloss.losses.task import Cost, check_function, task_loss
 from directloss.noise import Gumbel, Noise
 from directloss.parts import Scores, fit_cost

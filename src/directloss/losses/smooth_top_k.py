@@ -9,15 +9,14 @@ Let ``e_j = exp(s_j / (k t))``. Sums over subsets are elementary symmetric polyn
 
     loss = t log(1 + exp(margin / t) E_k / (e_y E_(k-1))).
 
-They are the coefficients of ``prod_j (1 + e_j x)``, multiplied out here as a balanced tree, in logarithms: every term
-is positive, so that nothing cancels. For k = 1, margin 0 and t = 1 it is the cross-entropy; towards t = 0 the hinge.
+They are the coefficients of ``prod_j (1 + e_j x)``, multiplied out as a balanced tree, in logarithms: every term is
+positive, so that nothing cancels. For k = 1, margin 0 and t = 1 it is the cross-entropy; towards t = 0 the hinge.
 """
 
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 
 from directloss.layers.checks import fitting, over_temperature
 from directloss.losses.problem import Problem, wide
@@ -25,10 +24,9 @@ from directloss.losses.reduction import Reduction
 from directloss.parts import as_parts, broadcasts
 from directloss.structures.base import Structure
 from directloss.structures.choice import Choice
+from directloss.structures.partition import log_sum_of_subsets, never, only
 from directloss.structures.subset import Subset
 from directloss.transforms import inside_transform
-
-_NOTHING = -1e30  # the logarithm of 0, finite so that its gradient is 0 and not NaN
 
 
 def smooth_top_k(
@@ -70,9 +68,8 @@ def smooth_top_k(
     (first,) = as_parts(scores)  # no decision is in the way of further derivatives
     label = _label(target, mask, first)
     logits = over_temperature(wide(first), k * temperature)
-    if mask is not None:
-        logits = torch.where(mask, logits, _NOTHING)
-    symmetric = _log_symmetric(logits.scatter(-1, label, _NOTHING), k)
+    logits = only(logits, mask)
+    symmetric = log_sum_of_subsets(logits.scatter(-1, label, never(logits.dtype)), k)
     ratio = symmetric[..., k] - symmetric[..., k - 1] - logits.gather(-1, label).squeeze(-1)
     value = temperature * torch.logaddexp(torch.zeros_like(ratio), ratio + margin / temperature)
     loss = problem.reduced(value, reduction)
@@ -94,18 +91,3 @@ def _label(target: Tensor, mask: Tensor | None, scores: Tensor) -> Tensor:
                 "torch.nn.functional.one_hot makes of label numbers"
             )
     return target.argmax(-1, keepdim=True).expand(*scores.shape[:-1], 1)
-
-
-def _log_symmetric(logs: Tensor, k: int) -> Tensor:
-    """The logarithms of the elementary symmetric polynomials 0 to k of ``exp(logs)``, (..., n) to (..., k + 1)."""
-    n = logs.shape[-1]
-    leaves = pad(logs, (0, (1 << max(0, n - 1).bit_length()) - n), value=_NOTHING)
-    coefficients = torch.stack([torch.zeros_like(leaves), leaves], -1)  # of 1 + e x, (..., leaves, 2)
-    while coefficients.shape[-2] > 1:
-        left, right = coefficients[..., ::2, :], coefficients[..., 1::2, :]
-        degree = left.shape[-1] - 1
-        powers = torch.arange(min(2 * degree, k) + 1, device=logs.device)
-        other = powers[:, None] - torch.arange(degree + 1, device=logs.device)  # x^power is x^j times x^(power - j)
-        other = torch.where((other < 0) | (other > degree), degree + 1, other)
-        coefficients = (left.unsqueeze(-2) + pad(right, (0, 1), value=_NOTHING)[..., other]).logsumexp(-1)
-    return pad(coefficients.squeeze(-2), (0, max(0, k + 1 - coefficients.shape[-1])), value=_NOTHING)

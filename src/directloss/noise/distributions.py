@@ -26,6 +26,7 @@ class Noise(ABC):
 
     variance: float | None = None
     standard_variance: ClassVar[float]
+    _kernel_normal: ClassVar[bool | None] = None  # the kernel draws it, in float32: normal or Gumbel; None: torch does
 
     def __post_init__(self) -> None:
         if self.variance is not None and not (self.variance > 0 and math.isfinite(self.variance)):
@@ -49,13 +50,35 @@ class Noise(ABC):
         drawn = wanted if wanted in (torch.float32, torch.float64) else torch.float32
         place = torch.get_default_device() if device is None else device
         place = torch.device(place) if isinstance(place, str) else place
-        draw = self._standard(tuple(shape), {"generator": generator, "dtype": drawn, "device": place})
-        draw = draw if self.variance is None else draw.mul_(self.scale)
+        # Inside a torch.func transform a key would be a tensor of the transform's, not a number.
+        if (
+            self._kernel_normal is not None
+            and place.type == "cpu"
+            and drawn == torch.float32
+            and not inside_transform()
+        ):
+            out = np.empty(tuple(shape), np.float32)
+            self._fill(out.reshape(1, out.size), generator)
+            draw = torch.from_numpy(out)
+        else:
+            draw = self._standard(tuple(shape), {"generator": generator, "dtype": drawn, "device": place})
+            draw = draw if self.variance is None else draw.mul_(self.scale)
         return draw if drawn == wanted else draw.to(wanted)
 
     def fill(self, out: Tensor, generator: torch.Generator | None = None) -> None:
         """The draws of ``sample``, written to ``out``, which need not be contiguous."""
-        out.copy_(self.sample(out.shape, generator=generator, dtype=out.dtype, device=out.device))
+        fast = self._kernel_normal is not None and out.device.type == "cpu" and out.dtype == torch.float32
+        if fast and out[0].is_contiguous():
+            self._fill(out.flatten(1).numpy(), generator)
+        else:
+            out.copy_(self.sample(out.shape, generator=generator, dtype=out.dtype, device=out.device))
+
+    def _fill(self, array: np.ndarray, generator: torch.Generator | None) -> None:
+        """Fill (blocks, length), whose blocks are contiguous; the generator gives the kernel a key of 62 bits."""
+        draw, normal, scale = _kernels().draw, self._kernel_normal, np.float32(self.scale)
+        key = np.uint64(torch.randint(1 << 62, (), generator=generator, device="cpu").item())
+        counters = math.ceil(array.size / 4)
+        threads.split(lambda first, last: draw(array, key, normal, scale, first, last), counters, _LEAST_COUNTERS)
 
     def quantile(self, uniform: Tensor) -> Tensor:
         """What is exceeded with probability ``1 - uniform``, elementwise."""
@@ -98,14 +121,6 @@ class Noise(ABC):
         raise NotImplementedError(f"{type(self).__name__} has no _standard_score, which score-function gradients need")
 
 
-def _gumbel_on_cpu(array: np.ndarray, scale: float, generator: torch.Generator | None) -> None:
-    """Fill an array (blocks, length), whose blocks are contiguous; the generator gives the kernel a key of 62 bits."""
-    gumbel = _kernels().gumbel
-    key = np.uint64(torch.randint(1 << 62, (), generator=generator, device="cpu").item())
-    factor, counters = np.float32(scale), math.ceil(array.size / 4)
-    threads.split(lambda first, last: gumbel(array, key, factor, first, last), counters, least=_LEAST_COUNTERS)
-
-
 def _uniform(shape: tuple[int, ...], options: dict[str, Any]) -> Tensor:
     """Uniform draws in the open interval: ``torch.rand`` includes 0, whose logarithm is not finite."""
     return torch.rand(shape, **options).clamp_min_(torch.finfo(options["dtype"]).eps / 4)
@@ -115,21 +130,11 @@ class Gumbel(Noise):
     """Gumbel noise less its mean. ``Gumbel(variance=3)`` is what the paper's released program draws."""
 
     standard_variance = math.pi**2 / 6
+    _kernel_normal = False
 
     def _standard(self, shape: tuple[int, ...], options: dict[str, Any]) -> Tensor:
-        # Inside a torch.func transform a key would be a tensor of the transform's, not a number.
-        if options["device"].type == "cpu" and options["dtype"] == torch.float32 and not inside_transform():
-            out = np.empty(shape, np.float32)
-            _gumbel_on_cpu(out.reshape(1, out.size), 1.0, options["generator"])
-            return torch.from_numpy(out)
         # torch's own exponential_ would save a logarithm, but is slower than both together.
         return _uniform(shape, options).log_().neg_().log_().add_(EULER_GAMMA).neg_()
-
-    def fill(self, out: Tensor, generator: torch.Generator | None = None) -> None:
-        if out.device.type == "cpu" and out.dtype == torch.float32 and out[0].is_contiguous():
-            _gumbel_on_cpu(out.flatten(1).numpy(), self.scale, generator)
-        else:
-            super().fill(out, generator)
 
     def _standard_quantile(self, uniform: Tensor) -> Tensor:
         return -torch.log(-torch.log(uniform)) - EULER_GAMMA
@@ -146,6 +151,7 @@ class Normal(Noise):
     """Gaussian noise."""
 
     standard_variance = 1.0
+    _kernel_normal = True
 
     def _standard(self, shape: tuple[int, ...], options: dict[str, Any]) -> Tensor:
         return torch.randn(shape, **options)

@@ -1,4 +1,4 @@
-"""Gumbel draws on the CPU: counter-based random bits (Philox4x32-10) and two logarithms, in one vectorised pass.
+"""Gumbel and normal draws on the CPU: counter-based random bits (Philox4x32-10) to draws in one vectorised pass.
 
 torch draws uniforms one after the other and then walks the tensor once for each operation. Here it is one walk, and
 parts can be drawn by several threads, because each number depends only on its index and the key.
@@ -33,6 +33,10 @@ _COEFFICIENTS = tuple(
         3.3333331174e-1,
     )
 )
+# Of sine and cosine between -pi / 4 and pi / 4, as of the logarithm above: Cephes, to about one unit in the last place.
+_SINE = np.float32(-1.9515295891e-4), np.float32(8.3321608736e-3), np.float32(-1.6666654611e-1)
+_COSINE = np.float32(2.443315711809948e-5), np.float32(-1.388731625493765e-3), np.float32(4.166664568298827e-2)
+_QUARTER_TURN = np.float32(1.5707963267948966)
 
 
 @part()
@@ -102,14 +106,31 @@ def _to_gumbel(out):
         out[index] = -_log(-_log(out[index])) - EULER_GAMMA
 
 
+@part(fastmath={"contract", "nsz"})
+def _to_normal(one, two):
+    """Two uniforms to two independent normals (Box and Muller 1958): a radius and an angle, quarter turns apart."""
+    for index in range(one.shape[0]):
+        radius = np.sqrt(np.float32(-2.0) * _log(one[index]))
+        quarters = np.float32(4.0) * two[index]
+        quarter = np.int32(quarters)
+        x = (quarters - np.float32(quarter) - np.float32(0.5)) * _QUARTER_TURN
+        z = x * x
+        sine = x + x * z * ((_SINE[0] * z + _SINE[1]) * z + _SINE[2])
+        cosine = np.float32(1.0) - np.float32(0.5) * z + z * z * ((_COSINE[0] * z + _COSINE[1]) * z + _COSINE[2])
+        odd = quarter & np.int32(1) != 0
+        signed = -radius if quarter & np.int32(2) != 0 else radius
+        one[index] = signed * (sine if odd else cosine)
+        two[index] = signed * (-cosine if odd else sine)
+
+
 @part()
 def _next(key):
     return (key[0] + _KEY_STEPS[0]) & _LOW, (key[1] + _KEY_STEPS[1]) & _LOW
 
 
 @kernel
-def gumbel(out, key, scale, first, last):
-    """Zero-mean Gumbel draws times ``scale`` at the counters first..last, written to ``out`` (blocks, length).
+def draw(out, key, normal, scale, first, last):
+    """Normal or zero-mean Gumbel draws times ``scale`` at the counters first..last, to ``out`` (blocks, length).
 
     A counter gives four numbers, which stand a quarter of all apart, in ``out`` read block after block.
     """
@@ -130,6 +151,12 @@ def gumbel(out, key, scale, first, last):
     for start in range(first, last, _CHUNK):
         count = min(_CHUNK, last - start)
         _uniforms(words[0][:count], words[1][:count], words[2][:count], words[3][:count], start, keys)
+        if normal:
+            _to_normal(words[0][:count], words[1][:count])
+            _to_normal(words[2][:count], words[3][:count])
+        else:
+            for word in range(4):
+                _to_gumbel(words[word][:count])
         for word in range(4):
             _write(words[word][:count], scale, out, word * quarter + start, size)
     return 0
@@ -137,8 +164,7 @@ def gumbel(out, key, scale, first, last):
 
 @part()
 def _write(part, scale, out, start, size):
-    """Turn uniforms to Gumbel draws and write them at ``start`` of all ``out``, as far as it goes."""
-    _to_gumbel(part)
+    """Write draws at ``start`` of all ``out``, as far as it goes."""
     length = out.shape[1]
     done, count = 0, min(part.shape[0], size - start)
     while done < count:

@@ -112,5 +112,6 @@ def _columns_along(scores: Tensor, cost: Tensor, mask: Tensor | None, steps: Seq
     if infeasible >= 0:
         where = place(infeasible, scores.shape[:-2])
         raise ValueError(f"the mask leaves instance {where} without a perfect matching; allow more pairs there")
-    columns = columns[np.argsort(order)].reshape(len(steps), *scores.shape[:-1])
-    return torch.from_numpy(columns).to(scores.device)
+    if len(order) > 1:
+        columns = columns[np.argsort(order)]
+    return torch.from_numpy(columns.reshape(len(steps), *scores.shape[:-1])).to(scores.device)
