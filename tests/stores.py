@@ -36,6 +36,7 @@ COMMANDS = (
     "audit --repetitions 200",
     "audit --repetitions 200 --structure subset --size 4 --scales 0,.5 --epsilons=-2,2,-3 --samples 1,2",
     "distribution",
+    "decide --tasks path,knapsack --losses spo+,least-squares --train 32 --epochs 1 --repetitions 2",
     "knn --data digits --k 3 --methods direct0,neuralsort --epochs 1 --width 4 --candidates 200",
     "knn --data digits --k 2 --epochs 1 --width 4 --seed 1",
 )

@@ -1,5 +1,6 @@
 """directloss decide: each task is the published one, judged by what is known of it without training."""
 
+import csv
 import json
 import os
 from dataclasses import replace
@@ -137,6 +138,14 @@ def test_a_small_run_compares_pairs_and_goes_on_where_it_was(capsys, tmp_path, m
         assert first["rival"] == second["loss"]
         assert first["difference"] == pytest.approx(-second["difference"])
     assert all((tmp_path / f"out/{name}.svg").is_file() for name in ("regret", "course", "settings"))
+    with (tmp_path / "out/rows.csv").open() as file:
+        saved = [
+            float(row["regret"])
+            for row in csv.DictReader(file)
+            if row["task"] == "path" and row["loss"] == "direct-tuned"
+        ]
+    (line,) = [line for line in found if line["loss"] == "direct-tuned" and line["place"].startswith("path")]
+    assert line["mean"] == pytest.approx(100 * sum(saved) / 2)
     monkeypatch.setattr("directloss.lab.fit.fit", None)  # nothing is trained again
     assert lines(capsys, *options, "--repetitions=2") == found
 

@@ -113,7 +113,7 @@ def test_cells_that_a_spreadsheet_would_run_are_text():
 def test_a_command_says_what_every_option_is(experiment, capsys):
     main([experiment.command, "--help"])
     printed = capsys.readouterr().out
-    for name in (*experiment.options(), "json", "jobs", "executor", "store", "output", "report", "config"):
+    for name in (*experiment.options, "json", "jobs", "executor", "store", "output", "report", "config"):
         assert f"--{name.replace('_', '-')}" in printed
 
 
@@ -236,9 +236,12 @@ SHOWN = {
 def test_the_result_of_an_experiment_reads_as_a_table_and_is_saved_and_drawn(command, folder):
     options, count, panels = SHOWN[command]
     found = run_experiment(declared(command), **options, store=folder / "results.sqlite")
+    notes = declared(command).notes(found.rows)
     heading, header, *body = repr(found).splitlines()
+    body, said = body[: len(body) - len(notes)], body[len(body) - len(notes) :]
     assert declared(command).title in heading
     assert len(body) == len(found.table.lines) == count
+    assert said == notes
     assert {len(line) for line in body} == {len(header)}
     assert found.to_csv(folder / "rows.csv") == (folder / "rows.csv").read_text()
     assert found.to_csv().count("\n") == 1 + len(found.rows)

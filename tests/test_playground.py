@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 from markup import Element, parse
+from playground_page import page
 
 import directloss
-from directloss.lab.report.playground import page
 
 FOLDER = Path(directloss.__file__).parent / "lab/report"
 PARTS = {kind: (FOLDER / f"playground.{kind}").read_text("utf-8") for kind in ("css", "html", "js")}

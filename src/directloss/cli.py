@@ -8,9 +8,8 @@ from cyclopts import Parameter
 
 from directloss import __version__
 from directloss.experiments import COMMANDS, DECLARED
-from directloss.lab.command import StorePath, configured, make_app, run_app
+from directloss.lab.command import STORE, StorePath, configured, make_app, run_app
 
-STORE = Path("directloss.sqlite")
 DataDir = Annotated[Path | None, Parameter(help="Default $DIRECTLOSS_DATA_DIR, then ~/.cache/directloss.")]
 
 app = make_app(name="directloss", help="Train networks through discrete decisions.", version=__version__)

@@ -26,12 +26,13 @@ def panels(count: int, rows: int = 1, width: float = 4.0, height: float = 3.4) -
 
 
 def use_log(axis: Any, *which: str, subs: Sequence[float] = (1.0, 2.0, 5.0)) -> None:
-    """Logarithmic x, y or both, labelled 1, 2, 5 (or ``subs``) with plain numbers."""
+    """Logarithmic x, y or both, labelled 1, 2, 5 (or ``subs``) with plain numbers; over many decades 1 only."""
     from matplotlib.ticker import FormatStrFormatter, LogLocator, NullFormatter
 
     for name in which:
         getattr(axis, f"set_{name}scale")("log")
         part = getattr(axis, f"{name}axis")
-        part.set_major_locator(LogLocator(subs=subs))
+        low, high = part.get_data_interval()
+        part.set_major_locator(LogLocator(subs=(1.0,) if 0 < low < high / 3000 else subs))
         part.set_major_formatter(FormatStrFormatter("%g"))
         part.set_minor_formatter(NullFormatter())

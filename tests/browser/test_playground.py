@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from oracles import Estimate, ScoreFunction, assert_agrees
+from playground_page import page
 from selenium import webdriver
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
@@ -16,7 +17,6 @@ from tables import Row
 from torch import Tensor
 
 import directloss as dl
-from directloss.lab.report.playground import page
 from directloss.noise.kernel import draw
 
 ROW = Row("matching", dl.Matching(), (3, 3))

@@ -69,7 +69,7 @@ def test_it_opens_with_everything_in_place(report):
     assert report.driver.title == "directloss: results"
     assert [section.get_attribute("id") for section in report.all("main > section")] == list(SECTIONS)
     assert all(section.is_displayed() for section in report.all("main > section"))
-    assert all(drawing.rect["height"] > 200 for drawing in report.all(".drawing svg"))
+    assert all(drawing.rect["height"] > 100 for drawing in report.all(".drawing svg"))
 
 
 def test_landmarks_have_their_roles(report):
@@ -107,7 +107,8 @@ def test_the_navigation_leads_to_every_section(report, width):
 def test_tables_say_what_their_headings_head(report):
     report.open_details()
     tables = report.all("main .scroll table")
-    assert len(tables) == 3 + 1 + 1 + 2 + 2 + 2  # sorting, neighbours, dynamics, audits, distributions, speed
+    # Sorting, neighbours, dynamics, decisions, audits, distributions, speed.
+    assert len(tables) == 3 + 1 + 3 + 2 + 2 + 2 + 2
     assert report.all("main .scroll th:not([scope=col]):not([scope=row])") == []
     for table in tables:
         columns = table.find_elements(By.CSS_SELECTOR, "thead th")
@@ -229,7 +230,7 @@ def test_the_page_does_not_scroll_sideways(report, width):
 def test_wide_tables_and_figures_scroll_in_their_boxes_on_a_phone_only(report):
     boxes = "[...document.querySelectorAll('.scroll')]"
     wide = f"return {boxes}.map((box) => box.clientWidth && box.scrollWidth > box.clientWidth)"
-    drawn = f"return {boxes}.map((box) => !!box.querySelector('svg'))"
+    drawn = f"return {boxes}.map((box) => !!box.querySelector('svg:not(.narrow)'))"
     drawings = report.run(drawn)
     assert not any(scrolls for scrolls, is_drawn in zip(report.run(wide), drawings, strict=True) if is_drawn)
     report.emulate(width=360)
@@ -239,6 +240,9 @@ def test_wide_tables_and_figures_scroll_in_their_boxes_on_a_phone_only(report):
     assert all(scrolls for scrolls, drawn in zip(scrolling, drawings, strict=True) if drawn)
     assert any(scrolls for scrolls, drawn in zip(scrolling, drawings, strict=True) if not drawn)
     folded = report.run(f"return {boxes}.map((box) => !!box.closest('details:not([open])'))")
+    narrow = report.run(f"return {boxes}.map((box) => !!box.querySelector('svg.narrow'))")
+    assert any(narrow)
+    assert not any(scrolls for scrolls, fits in zip(scrolling, narrow, strict=True) if fits)
     # Each that can be seen says that there is more.
     assert cues == sum(scrolls and not hidden for scrolls, hidden in zip(scrolling, folded, strict=True))
 

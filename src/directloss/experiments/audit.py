@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from directloss.errors import UserError
@@ -251,14 +251,7 @@ EXPERIMENT = Experiment(
     ),
     lines=lines,
     notes=notes,
-    figures=(
-        Drawing(
-            "audit",
-            "Bias, deviation, cosine and zero gradients",
-            _draw,
-            lines,
-            by=("structure", "size", "k", "scales", "epsilons", "samples", "repetitions", "seed", "loss", "settings"),
-        ),
-    ),
+    figures=(Drawing("audit", "Bias, deviation, cosine and zero gradients", _draw, lines),),
+    by=[one.name for one in fields(Config)],
     spread=lambda rows: f"standard errors over {rows[0].config['repetitions']:,} calls for each setting",
 )

@@ -6,6 +6,7 @@ with constants of its own for each task, and LightGBM's two for ranking.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -193,7 +194,11 @@ def train(config: Config, repetitions: Sequence[int], context: Context) -> Itera
 
 def place(row: Any) -> str:
     """The task with its options, which losses are compared within."""
-    config = Config(**row.config)
+    return _place(Config(**row.config))
+
+
+@cache
+def _place(config: Config) -> str:
     about = {
         "path": f"{config.size}x{config.size}, degree {config.degree}",
         "knapsack": f"{config.size} items, degree {config.degree}",
@@ -224,8 +229,9 @@ EXPERIMENT = Experiment(
     weight=lambda config: config.plan().epochs * {"matching": 100, "energy": 3}.get(config.task, 1),
     threads=1,
     settings={"data_dir": (Path, None, "Default $DIRECTLOSS_DATA_DIR, then ~/.cache/directloss.")},
-    columns=standings.columns(Column("place", "task")),
+    columns=standings.columns(Column("place", "task", setting=True)),
     lines=lambda rows: standings.lines(rows, place, sees),
+    measured=standings.measured,
     notes=lambda rows: standings.verdicts(rows, place),
     figures=(
         Drawing(
@@ -233,26 +239,24 @@ EXPERIMENT = Experiment(
             "Means, and 95 % intervals of the paired difference to the best one (dotted); arrows: beyond the axis",
             lambda rows: contest_figures.draw_standings(rows, place),
             lambda rows: contest_figures.standing_points(rows, place),
-            by=("task",),
         ),
         Drawing(
             "course",
             "What was measured after each epoch, mean over seeds; the last value beside each loss",
             lambda rows: contest_figures.draw_course(rows, place),
             lambda rows: contest_figures.course_points(rows, place),
-            by=("task",),
         ),
         Drawing(
             "settings",
             "What scale and epsilon did over training, mean and range over seeds",
             lambda rows: contest_figures.draw_settings(rows, place),
             lambda rows: contest_figures.setting_points(rows, place),
-            by=("task",),
         ),
     ),
     spread=lambda rows: (
         "standard deviation over seeds; 95 % intervals of paired differences, Student's over seeds, "
         "for ranking the bootstrap over test queries"
     ),
+    by=("task",),
     example="--tasks path",
 )

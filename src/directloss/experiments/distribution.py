@@ -119,7 +119,7 @@ def draw(rows: Sequence[Any]) -> "Figure":
 
 def points(rows: Sequence[Any]) -> list[Line]:
     unknown = dict.fromkeys(("distance", "closest_distance", "closest_temperature"))
-    names = ("structure", "size")
+    names = ("structure", "size", "k")
     return [{**{name: row[name] for name in names}, **unknown, **point} for row in rows for point in row["points"]]
 
 
@@ -134,8 +134,9 @@ EXPERIMENT = Experiment(
     axes=("structure",),
     recipes={"figure-1": figure_1},
     columns=(
-        Column("structure", "structure"),
-        Column("size", "size"),
+        Column("structure", "structure", setting=True),
+        Column("size", "size", setting=True),
+        Column("k", "k", show=lambda line: str(line["k"] or ""), setting=True),
         Column("sigma", "σ", show="{:g}"),
         Column("_largest", "largest P(y)", show=lambda line: f"{max(line['probabilities']):.4f}"),
         Column("error", "± error", show="{:.4f}"),
@@ -145,5 +146,6 @@ EXPERIMENT = Experiment(
     ),
     lines=points,
     figures=(Drawing("distribution", "Probabilities over the noise's scale, and distances to Gibbs", draw, points),),
+    by=("structure", "seed"),
     spread=lambda rows: f"standard error of a probability at most {max(p['error'] for p in points(rows)):.4f}",
 )

@@ -118,15 +118,8 @@ EXPERIMENT = Experiment(
         Column("y_eps", "y(ε) right, %", _last("y_eps"), "{:.1f}"),
         Column("seed", "seed", setting=True),
     ),
-    figures=(
-        Drawing(
-            "dynamics",
-            "Loss and shares over the epochs",
-            draw,
-            points,
-            by=("recipe", "method", "seed", "repetitions", "max_epochs"),
-        ),
-    ),
+    figures=(Drawing("dynamics", "Loss and shares over the epochs", draw, points),),
+    by=("recipe", "method", "seed", "repetitions", "max_epochs"),
     spread=lambda rows: f"mean of {join((row['repetitions'] for row in rows), ', ')} repetitions",
     example="--sizes 10,100",
 )

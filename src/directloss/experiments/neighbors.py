@@ -73,10 +73,6 @@ def _mirrored(rows: Sequence[Any]) -> float | None:
         return None
 
 
-def _percent(value: float | None) -> str:
-    return "" if value is None else f"{value:.2f}"
-
-
 EXPERIMENT = Experiment(
     name="neighbors",
     command="knn",
@@ -111,7 +107,7 @@ EXPERIMENT = Experiment(
             lambda line: _figure(TABLE_3.get((line["data"], line["method"], line["k"]))),
         ),
         Column("_deviation", "", deviation("accuracy")),
-        Column("mirrored_accuracy", "mirrored %", _mirrored, lambda line: _percent(line["mirrored_accuracy"])),
+        Column("mirrored_accuracy", "mirrored %", _mirrored, "{:.2f}"),
         Column("_seeds", "seeds", len, lambda line: str(line["_seeds"]) if line["_seeds"] > 1 else "", setting=True),
         Column("validation_accuracy", "valid. %", mean("validation_accuracy"), "{:.2f}"),
         Column("sigma", "sigma", mean("sigma"), "{:.3f}"),
@@ -131,7 +127,7 @@ EXPERIMENT = Experiment(
         Column("seed"),
         Column("_seed", "seed", lambda rows: ", ".join(str(row["seed"]) for row in rows), setting=True),
     ),
-    figures=(Drawing("curves", "Learning curves", draw, points, by=("data", "recipe")),),
+    figures=(Drawing("curves", "Learning curves", draw, points),),
     spread=lambda rows: "standard deviation over seeds" if len(rows) > 1 else "one training",
     by=("data", "recipe"),
     example="--data mnist --k 1,3,5,9",

@@ -7,7 +7,7 @@ from directloss.experiments.neighbor_recipes import METHODS
 from directloss.experiments.sorting import TABLE_2
 from directloss.lab.report.build import Section, Source
 from directloss.lab.store import Row
-from directloss.lab.table import Column, Line, Table, join
+from directloss.lab.table import Column, Line, Table, grouped, join
 
 
 def _paper(method: str) -> Any:
@@ -67,6 +67,11 @@ TABLES = {
 }
 
 
+def _options(row: Row) -> str:
+    options = f"--data {row['data']} --k {row['k']}" if row["benchmark"] == "neighbors" else ""
+    return f"{options}{' --unrelated' if row.config.get('unrelated') else ''}"
+
+
 def section(rows: Sequence[Row]) -> Section:
     """Tables of the benchmarks, and where their numbers come from."""
     last: dict[tuple[str, ...], Row] = {}
@@ -80,12 +85,9 @@ def section(rows: Sequence[Row]) -> Section:
         mine = [row for row in found if row["benchmark"] == name]
         if mine:
             tables.append(Table.of(title, columns, [[row] for row in mine]))
-        runs: dict[tuple[str, str, str], list[Row]] = {}
-        for row in mine:
-            options = f"--data {row['data']} --k {row['k']}" if name == "neighbors" else ""
-            options += " --unrelated" * row.config.get("unrelated", False)
-            runs.setdefault((options, row["commit"], row["spread"]), []).append(row)
-        for (options, commit, spread), alike in runs.items():
+        for (options, commit, spread), alike in grouped(
+            mine, lambda row: (_options(row), row["commit"], row["spread"])
+        ).items():
             sizes = f" --sizes {join(row['size'] for row in alike)}" if name != "neighbors" else ""
             command = f"python benchmarks/{name}.py{sizes} {options}".rstrip() + " --store STORE"
             seeds = join((row["seed"] for row in alike), ", ")

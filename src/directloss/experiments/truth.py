@@ -1,6 +1,6 @@
 """The table of truth, ``directloss truth``: what every rule's gradient is, beside the exact one, on four structures."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -44,10 +44,6 @@ class Config:
     seed: int = option(0, "Of scores and noise.", least=0, preset=0)
 
 
-def settings_of(name: str) -> Mapping[str, Sequence[Any]]:
-    return RULES[name].settings
-
-
 def fitting(config: Config) -> list[Config]:
     """The cell, if the rule takes the structure; the table of rules speaks of the four only."""
     other = config.structure not in FOUR and set(RULES[config.rule].fits) >= set(FOUR)
@@ -57,7 +53,7 @@ def fitting(config: Config) -> list[Config]:
 def check(cells: Sequence[Config], context: Context) -> None:
     for cell in cells:
         instance = draw_instance(cell.structure, SIZES[cell.structure], 2, cell.seed)
-        try_rule(cell.rule, instance, settings_of(cell.rule))
+        try_rule(cell.rule, instance, RULES[cell.rule].settings)
 
 
 def train(config: Config, repetitions: Sequence[int], context: Context) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -75,7 +71,7 @@ def train(config: Config, repetitions: Sequence[int], context: Context) -> Itera
             cost,
             structure,
             scale=SCALE,
-            settings=settings_of(config.rule),
+            settings=RULES[config.rule].settings,
             repetitions=config.calls,
             generator=torch.Generator().manual_seed(config.seed),
             on_progress=lambda done, total: context.progress(done / total, ""),
@@ -133,7 +129,7 @@ def draw(rows: Sequence[Any]) -> "Figure":
                 names.index((line["rule"], line["settings"])) + beside,
                 mark,
                 color=color,
-                markerfacecolor=color if line[name] > least else "white",
+                markerfacecolor=color if line[name] > least else "none",
                 markersize=4,
             )
     axes[0].set_xscale("log")
@@ -175,8 +171,7 @@ EXPERIMENT = Experiment(
         Column("seconds", "µs/call", show=lambda line: f"{1e6 * line['seconds']:.2f}"),
     ),
     lines=lines,
-    figures=(
-        Drawing("truth", "Every rule beside the exact gradient to the scores", draw, lines, by=("calls", "seed")),
-    ),
+    figures=(Drawing("truth", "Every rule beside the exact gradient to the scores", draw, lines),),
+    by=("calls", "seed"),
     spread=lambda rows: f"standard errors over {rows[0].config['calls']:,} calls for each setting",
 )

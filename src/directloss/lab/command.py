@@ -15,6 +15,7 @@ from directloss.errors import UserError
 from directloss.lab.options import read_config
 from directloss.lab.table import plain
 
+STORE = Path("directloss.sqlite")
 StorePath = Annotated[Path, Parameter(help="Results file.")]
 ConfigFile = Annotated[Path | None, Parameter(help="TOML file with options, in a table named like the command.")]
 

@@ -12,14 +12,15 @@ import torch
 from torch import Tensor, nn
 
 from directloss.lab import standings
-from directloss.lab.experiment import Context, Experiment
+from directloss.lab.contest_figures import draw_standings, standing_points
+from directloss.lab.experiment import Context, Drawing, Experiment
 from directloss.lab.fingerprint import fingerprint
 from directloss.lab.fit import Plan, fit
 from directloss.lab.methods import METHODS, Method, as_method
 from directloss.lab.problem import Instances, Metric, Problem, normalized_regret
+from directloss.lab.result import Result
 from directloss.lab.run import train_missing
 from directloss.lab.store import Row, Store
-from directloss.lab.table import Table
 from directloss.lab.workers import Workers
 from directloss.structures.base import Structure
 
@@ -35,17 +36,19 @@ class Trial:
     how: str  # and one of the loss
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """Every row, the table, and what it says."""
+@dataclass(frozen=True, repr=False)
+class Comparison(Result):
+    """Every training, a row each, and what they say."""
 
-    rows: Sequence[Row]
-    table: Table
-    best: str | None  # the loss that is better than every other one, or None if that cannot be told
-    verdict: str
+    @property
+    def best(self) -> str | None:
+        """The loss that is better than every other one; None if that cannot be told."""
+        return next((line["loss"] for line in self.table.lines if line["best"]), None)
 
-    def __str__(self) -> str:
-        return f"{self.table.to_markdown()}\n{self.verdict}"
+    @property
+    def verdict(self) -> str:
+        """The same as a sentence, with the paired difference to the best rival."""
+        return " ".join(self.experiment.notes(self.rows))
 
 
 def compare(
@@ -132,15 +135,18 @@ def compare(
         config=Trial,
         train=partial(_train, chosen, problem, plan),
         columns=standings.columns(),
+        lines=lambda rows: standings.lines(rows, _anywhere, lambda row: chosen[row["loss"]].sees),
+        measured=standings.measured,
+        notes=lambda rows: standings.verdicts(rows, _anywhere),
+        figures=(
+            Drawing("regret", "", partial(draw_standings, place=_anywhere), partial(standing_points, place=_anywhere)),
+        ),
     )
     trials = [Trial(name, what, fingerprint(vars(method))) for name, method in chosen.items()]
     with tempfile.TemporaryDirectory() as folder, closing(Store(Path(store or f"{folder}/rows.sqlite"))) as saved:
         train_missing(experiment, trials, numbers, saved, Workers(jobs), Context(threads=None if jobs == 1 else 1))
         rows = [row for trial in trials for row in saved.rows_of(experiment.key(trial)) if row.repetition in numbers]
-    found = standings.lines(rows, lambda row: "", lambda row: chosen[row["loss"]].sees)
-    table = Table("Losses compared", experiment.columns, found)
-    best = next((line["loss"] for line in found if line["best"]), None)
-    return Comparison(rows, table, best, " ".join(standings.verdicts(rows, lambda row: "")))
+    return Comparison(experiment, rows)
 
 
 def _train(
@@ -168,6 +174,11 @@ def _instances(data: Sequence[Tensor], name: str) -> Instances:
         raise ValueError(f"{name} has shapes {sizes}; expected features, costs and data of the structure, N of each")
     features, cost, *given = data
     return Instances(features, cost, tuple(given))
+
+
+def _anywhere(row: Row) -> str:
+    """All losses of a comparison meet in one place."""
+    return ""
 
 
 def _given(metric: Callable[[Tensor, Tensor, Structure], Tensor]) -> Callable[[Tensor, Instances, Structure], Tensor]:

@@ -5,20 +5,19 @@ Panels stand below one another, so that they can be read on a phone. ``place`` n
 
 import math
 import statistics
+import textwrap
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from directloss.lab import figures, standings
-from directloss.lab.table import Line
+from directloss.lab.table import Line, grouped
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Rows = Sequence[Any]
 Place = Callable[[Any], str]
-T = TypeVar("T")
-K = TypeVar("K", bound=Hashable)
 
 HANDS_FREE = "direct"  # the loss that is emphasised
 _BEYOND = 4  # a loss that is so many times as far from the best as the median one would squeeze the others
@@ -78,7 +77,7 @@ def draw_standings(rows: Rows, place: Place) -> "Figure":
             label.set_weight("bold" if line["loss"] == HANDS_FREE else "normal")
         axis.tick_params(axis="y", length=0)
         axis.locator_params(axis="x", nbins=5)
-        axis.set_title(where, fontsize=11)
+        _set_title(axis, where)
         axis.set_xlabel(metric, fontsize=10)
     return figure
 
@@ -95,13 +94,13 @@ def course_points(rows: Rows, place: Place) -> list[Line]:
 
 def draw_course(rows: Rows, place: Place) -> "Figure":
     """The mean over seeds after each epoch. The legend has the last values, the best first."""
-    places = _grouped([row for row in rows if row["course"]], place)
+    places = grouped([row for row in rows if row["course"]], place)
     looks = dict(zip(dict.fromkeys(row["loss"] for row in rows), figures.line_styles(), strict=False))
     figure, axes = _stack(len(places), 4.8, "no course of training")
     for axis, (where, group) in zip(axes, places.items(), strict=False):
         metric = group[0]["metrics"][0]
         sign = -1 if metric["higher"] else 1
-        courses = {loss: _mean_course(alike) for loss, alike in _grouped(group, lambda row: row["loss"]).items()}
+        courses = {loss: _mean_course(alike) for loss, alike in grouped(group, lambda row: row["loss"]).items()}
         for loss, means in sorted(courses.items(), key=lambda one: sign * one[1][-1]):
             ours = loss == HANDS_FREE
             axis.plot(
@@ -143,11 +142,11 @@ def setting_points(rows: Rows, place: Place) -> list[Line]:
 
 def draw_settings(rows: Rows, place: Place) -> "Figure":
     """A panel for each place and loss whose criterion says what its settings are."""
-    panels = _grouped(setting_points(rows, place), lambda line: (line["place"], line["loss"]))
+    panels = grouped(setting_points(rows, place), lambda line: (line["place"], line["loss"]))
     figure, axes = _stack(len(panels), 3.6, "no loss that finds its own scale and epsilon")
     looks = dict(zip(_SETTINGS, figures.line_styles(), strict=False))
     for axis, ((where, loss), lines) in zip(axes, panels.items(), strict=False):
-        for name, alike in _grouped(lines, lambda line: line["setting"]).items():
+        for name, alike in grouped(lines, lambda line: line["setting"]).items():
             epochs = [line["epoch"] for line in alike]
             means, low, high = ([line[key] for line in alike] for key in ("mean", "low", "high"))
             label = f"{_SETTINGS[name]} {means[-1]:.3g}"
@@ -160,7 +159,7 @@ def draw_settings(rows: Rows, place: Place) -> "Figure":
 
 
 def _contests(lines: Iterable[Line]) -> dict[tuple[str, str], list[Line]]:
-    return _grouped(lines, lambda line: (line["place"], line["metric"]))
+    return grouped(lines, lambda line: (line["place"], line["metric"]))
 
 
 def _ends(best: float, low: float | None, high: float | None) -> tuple[float | None, float | None]:
@@ -188,13 +187,6 @@ def _mean_course(rows: Rows) -> list[float]:
     return [factor * statistics.fmean(row["course"][epoch][metric["name"]] for row in rows) for epoch in range(length)]
 
 
-def _grouped(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
-    groups: dict[K, list[T]] = defaultdict(list)
-    for item in items:
-        groups[key(item)].append(item)
-    return groups
-
-
 def _stack(count: int, height: float, otherwise: str) -> tuple["Figure", list[Any]]:
     """Panels below one another; if there are none, a figure that says why."""
     figure, axes = figures.panels(1, max(1, count), width=4.5, height=height if count else 1.0)
@@ -204,8 +196,12 @@ def _stack(count: int, height: float, otherwise: str) -> tuple["Figure", list[An
     return figure, axes
 
 
+def _set_title(axis: Any, title: str) -> None:
+    axis.set_title(textwrap.fill(title, 44), fontsize=11)
+
+
 def _label_epochs(axis: Any, title: str, measured: str) -> None:
-    axis.set_title(title, fontsize=11)
+    _set_title(axis, title)
     axis.set_xlabel("epoch", fontsize=10)
     axis.set_ylabel(measured, fontsize=10)
     axis.xaxis.get_major_locator().set_params(integer=True)

@@ -7,15 +7,16 @@ table, its figures and its page of the report. ``experiments/`` holds ours; ``ex
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, Field, asdict, dataclass, field, fields, replace
+from functools import cached_property, partial
 from importlib import import_module
-from itertools import groupby, product
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
 
 from directloss.errors import UserError
-from directloss.lab.options import Option, digest_own, option_of, split
+from directloss.lab.options import Option, digest_own, split
 from directloss.lab.store import Key, Row
-from directloss.lab.table import Column, Line, Table
+from directloss.lab.table import Column, Line, Table, grouped
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -54,7 +55,6 @@ class Drawing:
     caption: str
     draw: Callable[[Sequence[Any]], "Figure"]
     points: Callable[[Sequence[Any]], list[Line]]  # what it shows, as CSV
-    by: tuple[str, ...] = ()  # on a page, rows that differ in these fields get figures of their own
 
 
 @dataclass(frozen=True)
@@ -81,21 +81,23 @@ class Experiment:
     ranks: bool = False  # training may be shared by the processes of torchrun
     version: int = 1  # raise it if the same configuration gives other numbers than before
     lines: Callable[[Sequence[Any]], list[Line]] | None = None  # where a row has more than one line
+    measured: Callable[[Any], Line] = lambda row: {}  # numbers in the lists of a row, for a row of CSV
     notes: Callable[[Sequence[Any]], list[str]] = lambda rows: []  # sentences below the table
     figures: Sequence[Drawing] = ()
     spread: Callable[[Sequence[Any]], str] = lambda rows: "one run"
     example: str = ""  # the options that the report names for what is missing
-    by: Sequence[str] = ()  # on a page, rows that differ in these fields get tables of their own
+    by: Sequence[str] = ()  # on a page, rows that differ in these fields get tables and figures of their own
     over: str = ""  # tables also show means over this field, e.g. over seeds
 
     # from options to cells
 
+    @cached_property
     def options(self) -> dict[str, tuple[Field[Any], Option, type]]:
         """By their names: the fields that are options, and their types."""
         hints = get_type_hints(self.config)
         found = {}
         for one in fields(self.config):
-            if about := option_of(one):
+            if about := one.metadata.get("option"):
                 kinds = [kind for kind in (get_args(hints[one.name]) or (hints[one.name],)) if isinstance(kind, type)]
                 found[about.name or one.name] = (one, about, kinds[0] if kinds else str)
         return found
@@ -107,18 +109,15 @@ class Experiment:
         Option("", of=lambda: recipes).check("recipe", recipe, listed=True)
         axes: dict[str, list[Any]] = {}
         overrides: dict[str, Any] = {}
-        for name, (one, about, kind) in self.options().items():
+        for name, (one, about, kind) in self.options.items():
             value = given.get(name)
             value = about.preset if value is None else value
             if one.name in self.axes:
-                order = list(about.of()) if about.of else []
                 parts = split(name, kind, value)
                 for part in parts:
                     about.check(name, part, listed=True)
                 # However they are asked for, tables keep one order.
-                axes[one.name] = sorted(
-                    parts, key=lambda part: (order.index(part) if part in order else len(order), part)
-                )
+                axes[one.name] = sorted(parts, key=partial(self.position, one.name))
             elif value is not None:
                 about.check(name, value)
                 overrides[one.name] = value
@@ -136,16 +135,19 @@ class Experiment:
         except ValueError as error:
             raise UserError(str(error)) from None
 
+    def position(self, name: str, value: Any) -> tuple[int, Any]:
+        """Where a field's value stands in its declared order; others follow, sorted."""
+        about = {one.name: about for one, about, _ in self.options.values()}.get(name)
+        order = list(self.recipes) if name == "recipe" else list(about.of()) if about and about.of else []
+        return (order.index(value), "") if value in order else (len(order), value)
+
     # from configurations to rows and back
 
-    @property
-    def defaults(self) -> dict[str, Any]:
-        return {one.name: one.default for one in fields(self.config) if one.default is not MISSING}
-
     def key(self, config: Any) -> Key:
-        chosen = {**asdict(config)}
-        own = [chosen[one.name] for one, about, _ in self.options().values() if about.own and ":" in chosen[one.name]]
-        return Key(self.name, chosen, self.defaults, self.version, digest_own(own))
+        chosen = asdict(config)
+        own = [chosen[one.name] for one, about, _ in self.options.values() if about.own and ":" in chosen[one.name]]
+        defaults = {one.name: one.default for one in fields(self.config) if one.default is not MISSING}
+        return Key(self.name, chosen, defaults, self.version, digest_own(own))
 
     def parse(self, row: Row) -> Any:
         """The configuration of a stored row; ValueError if it is not one of this version's."""
@@ -153,7 +155,7 @@ class Experiment:
             raise ValueError(f"version {row.version} of {self.name}")
         if unknown := [name for name in row.config if name not in {one.name for one in fields(self.config)}]:
             raise ValueError(f"the unknown field {unknown[0]}")
-        for one, about, _ in self.options().values():
+        for one, about, _ in self.options.values():
             value = row.config.get(one.name, one.default)
             if about.of and value not in about.of() and not (about.own and ":" in str(value)):
                 raise ValueError(f"the unknown {one.name} {value}")
@@ -161,18 +163,20 @@ class Experiment:
             raise ValueError(f"the unknown recipe {row.config['recipe']}")
         try:
             found = self.config(**row.config)
-            Table.of("", self.columns if not self.lines else (), [[row]]).cells()
+            self.table([row], "").cells()
+            for drawing in self.figures:
+                drawing.points([row])
             return found
-        except (TypeError, KeyError, ValueError, ZeroDivisionError) as error:
+        except (TypeError, LookupError, ValueError, ZeroDivisionError) as error:
             raise ValueError(f"what is not a result of {self.name} ({type(error).__name__}: {error})") from None
 
     # what tells configurations apart
 
     def command_options(self, config: Any) -> dict[str, Any]:
         """The options that ask for a configuration, besides those of the lab."""
-        options, chosen = self.options(), asdict(config)
+        options, chosen = self.options, asdict(config)
         named = {name: chosen[one.name] for name, (one, _, _) in options.items() if one.name in self.axes}
-        if self.recipes and len(self.recipes) > 1:
+        if len(self.recipes) > 1:
             named["recipe"] = config.recipe
         differing = self.changes(config)
         return named | {name: chosen[one.name] for name, (one, _, _) in options.items() if one.name in differing}
@@ -181,7 +185,7 @@ class Experiment:
         """What the recipe itself asks for, with this configuration's axes."""
         chosen = asdict(config)
         cell = {name: chosen[name] for name in self.axes}
-        presets = {one.name: about.preset for one, about, _ in self.options().values() if about.preset is not None}
+        presets = {one.name: about.preset for one, about, _ in self.options.values() if about.preset is not None}
         overrides = {name: value for name, value in presets.items() if name not in cell}
         recipe = self.recipes[chosen.get("recipe", next(iter(self.recipes)))] if self.recipes else self.config
         return [asdict(base) for base in self.expand(self._cell(recipe, cell, overrides))]
@@ -193,7 +197,7 @@ class Experiment:
 
     def named_changes(self, config: Any) -> dict[str, Any]:
         """The same by the options' names."""
-        names = {one.name: name for name, (one, _, _) in self.options().items()}
+        names = {one.name: name for name, (one, _, _) in self.options.items()}
         return {names.get(name, name): value for name, value in self.changes(config).items()}
 
     def label(self, config: Any) -> str:
@@ -213,15 +217,11 @@ class Experiment:
         """A line for each configuration, or for each that differs in more than ``over``."""
         if self.lines:
             return Table(title, self.columns, self.lines(rows))
-
-        def place(row: Row) -> str:
-            apart = {name: value for name, value in row.config.items() if name != over}
-            return str(sorted(apart.items(), key=str)) if over else row.config_hash
-
-        order = list(dict.fromkeys(map(place, rows)))
-        groups = groupby(sorted(rows, key=lambda row: order.index(place(row))), key=place)
+        groups = grouped(
+            rows, lambda row: str([row.methods, *sorted((k, v) for k, v in row.config.items() if k != over)])
+        )
         options = Column("_options", "options", lambda rows: self._options(rows[0], over), setting=True)
-        return Table.of(title, [*self.columns, options], [list(group) for _, group in groups])
+        return Table.of(title, [*self.columns, options], groups.values())
 
     def _options(self, row: Row, over: str) -> str:
         shown = {column.name.strip("_") for column in self.columns if column.title}
@@ -243,7 +243,7 @@ class Experiment:
         from cyclopts import Parameter
 
         given: list[tuple[str, Any, str]] = []
-        for name, (one, about, kind) in self.options().items():
+        for name, (one, about, kind) in self.options.items():
             text = about.help
             if about.of is not None:
                 text += f" Of {', '.join(about.of())}{' or your own, as module:name' if about.own else ''}."
@@ -257,7 +257,7 @@ class Experiment:
         if self.repetitions is not None:
             given.append(("repetitions", int, f"Trainings for each cell. Default {self.repetitions}."))
         given += [(name, kind, text) for name, (kind, _, text) in self.settings.items()]
-        threads = f"Threads of each process. Default {self.threads or 'torch' + chr(39) + 's'}."
+        threads = f"Threads of each process. Default {self.threads or 'that of torch'}."
         given += [("jobs", int, "Processes. Default 1."), ("threads", int, threads)]
         given += [("executor", str, "local (default) or dask."), ("address", str, "Of dask, e.g. tcp://host:8786.")]
         given += [("store", Path, "Results file. Default directloss.sqlite.")]

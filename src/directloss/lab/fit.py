@@ -48,7 +48,7 @@ def fit(
     sign = -1 if metric.higher else 1
     spent, epoch, kept, course = 0.0, 0, {}, []  # type: float, int, dict[str, Any], list[dict[str, float]]
     best = float("inf")
-    while _goes_on(plan, epoch, spent):
+    while epoch < plan.epochs if plan.seconds is None else spent < plan.seconds:
         start = time.perf_counter()
         net.train()
         rule = warm if epoch < plan.warm_start else step
@@ -67,10 +67,6 @@ def fit(
         done = epoch / plan.epochs if plan.seconds is None else spent / plan.seconds
         progress(min(1.0, done), f"{first} {course[-1][first]:.4g}")
     return {**kept, "epochs": epoch, "seconds": spent, "course": course}
-
-
-def _goes_on(plan: Plan, epoch: int, spent: float) -> bool:
-    return epoch < plan.epochs if plan.seconds is None else spent < plan.seconds
 
 
 def _epoch(

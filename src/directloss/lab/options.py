@@ -8,7 +8,7 @@ import os
 import sys
 import tomllib
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import MISSING, Field, dataclass, field
+from dataclasses import MISSING, dataclass, field
 from pathlib import Path
 from typing import Any, get_args
 
@@ -58,11 +58,6 @@ def _plain(bound: float | None) -> str:
 def option(default: Any = MISSING, help: str = "", **about: Any) -> Any:  # noqa: A002
     """A field of a configuration that is an option of the command."""
     return field(default=default, metadata={"option": Option(help, **about)})
-
-
-def option_of(one: Field[Any]) -> Option | None:
-    found: Option | None = one.metadata.get("option")
-    return found
 
 
 def split(name: str, kind: type, value: str | Sequence[Any]) -> list[Any]:

@@ -4,8 +4,10 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
+from numpy.typing import NDArray
 
 _RESAMPLES = 10_000
 
@@ -37,9 +39,16 @@ def paired(ours: Sequence[float], theirs: Sequence[float]) -> Difference:
 def resampled(ours: Sequence[float], theirs: Sequence[float]) -> Difference:
     """The percentile bootstrap over instances: 10,000 resamples, always the same ones."""
     differences = np.asarray(ours) - np.asarray(theirs)
-    which = np.random.default_rng(0).integers(len(differences), size=(_RESAMPLES, len(differences)))
-    low, high = np.quantile(differences[which].mean(1), (0.025, 0.975))
+    low, high = np.quantile(_resamples(len(differences)) @ differences, (0.025, 0.975))
     return Difference(float(differences.mean()), float(low), float(high))
+
+
+@lru_cache(1)  # all pairs of a contest have as many instances
+def _resamples(count: int) -> NDArray[np.float64]:
+    """How often each of so many instances is drawn in each resample, as shares."""
+    drawn = np.random.default_rng(0).integers(count, size=(_RESAMPLES, count))
+    places = drawn + count * np.arange(_RESAMPLES)[:, None]
+    return np.bincount(places.ravel(), minlength=places.size).reshape(places.shape) / count
 
 
 def student(degrees: int) -> float:

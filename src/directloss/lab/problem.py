@@ -1,7 +1,7 @@
 """A decision to learn: instances with features and costs, a net, a structure, and what is measured."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -63,11 +63,7 @@ class Problem:
     test: Instances
     validation: Instances | None = None  # without it the last epoch counts
     # By name; the first one chooses the epoch.
-    metrics: Mapping[str, Metric] = None  # type: ignore[assignment]
-
-    def __post_init__(self) -> None:
-        if self.metrics is None:
-            object.__setattr__(self, "metrics", {"regret": Metric(normalized_regret)})
+    metrics: Mapping[str, Metric] = field(default_factory=lambda: {"regret": Metric(normalized_regret)})
 
     def structure_of(self, instances: Instances) -> Structure:
         return self.structure if isinstance(self.structure, Structure) else self.structure(*instances.given)

@@ -2,7 +2,6 @@
 
 import shlex
 import sys
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,7 @@ from directloss.lab import figures
 from directloss.lab.experiment import Experiment
 from directloss.lab.provenance import code_version, machine
 from directloss.lab.store import Row
-from directloss.lab.table import Table, join
+from directloss.lab.table import Table, grouped, join
 from directloss.shown import Shown, to_csv
 
 if TYPE_CHECKING:
@@ -33,7 +32,8 @@ class Result(Shown):
 
     def records(self) -> list[dict[str, Any]]:
         """A flat dict for each repetition, with its configuration and without curves."""
-        return [{name: v for name, v in row.flat().items() if not isinstance(v, list)} for row in self.rows]
+        every = (row.flat() | self.experiment.measured(row) for row in self.rows)
+        return [{name: v for name, v in one.items() if not isinstance(v, list)} for one in every]
 
     def texts(self) -> tuple[str, Sequence[str], Sequence[Sequence[str]]]:
         """The table's."""
@@ -46,16 +46,14 @@ class Result(Shown):
     def _over_axis(self) -> "Figure":
         """A panel for each column of measured numbers, a line for each combination of the other axes."""
         *others, axis = self.experiment.axes or ("repetitions",)
-        settings = {one.name for one, _, _ in self.experiment.options().values()}
+        settings = {one.name for one, _, _ in self.experiment.options.values()}
         shown = [
             column
             for column in self.table.shown()
             if not (column.setting or column.name.startswith("_") or column.name in {*settings, "repetitions"})
             if all(isinstance(line[column.name], int | float) for line in self.table.lines)
         ]
-        curves: dict[str, list[dict[str, Any]]] = defaultdict(list)
-        for line in self.table.lines:
-            curves[", ".join(str(line.get(name, "")) for name in others)].append(line)
+        curves = grouped(self.table.lines, lambda line: ", ".join(str(line.get(name, "")) for name in others))
         figure, panels = figures.panels(len(shown))
         for panel, column in zip(panels, shown, strict=True):
             for label, lines in curves.items():
@@ -68,6 +66,9 @@ class Result(Shown):
             panels[-1].legend(fontsize=8, frameon=False)
         return figure
 
+    def __repr__(self) -> str:
+        return "\n".join([super().__repr__(), *self.experiment.notes(self.rows)])
+
     def print(self) -> None:
         """Table and notes, to the terminal."""
         self.table.print()
@@ -77,9 +78,11 @@ class Result(Shown):
     def write(self, folder: Path) -> None:
         """Rows and table, with what is needed to make them again; each figure as CSV, SVG and PNG."""
         experiment, rows = self.experiment, self.rows
+        script = Path(sys.argv[0]).name  # or our own command, or the module behind it
+        program = f"python {script}" if script.endswith(".py") and script != "__main__.py" else "directloss"
         write_atomically(folder / "rows.csv", self.to_csv())
         facts = (
-            f"- command: `directloss {shlex.join(sys.argv[1:])}`\n"
+            f"- command: `{program} {shlex.join(sys.argv[1:])}`\n"
             f"- commits of the rows: {join((c for row in rows for c in row.code.split(', ')), ', ')}; "
             f"of this table: {code_version()}\n"
             f"- spread: {experiment.spread(rows)}\n"

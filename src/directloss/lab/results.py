@@ -3,14 +3,13 @@
 import json
 from collections.abc import Sequence
 from contextlib import closing
-from itertools import groupby
 from pathlib import Path
 
 from directloss.errors import UserError
 from directloss.files import write_atomically
 from directloss.lab.experiment import Experiment
 from directloss.lab.store import Row, Store
-from directloss.lab.table import Column, Table, join
+from directloss.lab.table import Column, Table, grouped, join
 from directloss.shown import to_csv
 
 
@@ -35,8 +34,10 @@ def show(path: Path, experiments: Sequence[Experiment]) -> None:
         Column("last", "last", lambda rows: max(row.finished for row in rows)),
     )
     with closing(Store(path, create=False)) as store:
-        groups = [list(group) for _, group in groupby(store.rows(), key=lambda row: row.config_hash)]
-        groups.sort(key=lambda rows: (rows[0].experiment, rows[0].finished))
+        groups = sorted(
+            grouped(store.rows(), lambda row: row.config_hash).values(),
+            key=lambda rows: (rows[0].experiment, rows[0].finished),
+        )
         Table.of(str(path), columns, groups).print()
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from directloss.errors import UserError
-from directloss.lab.command import configured, make_app, run_app
+from directloss.lab.command import STORE, configured, make_app, run_app
 from directloss.lab.experiment import Context, Experiment, Train, load
 from directloss.lab.options import Option
 from directloss.lab.result import Result
@@ -21,7 +21,6 @@ from directloss.lab.workers import Workers, fan_out
 
 Task = tuple[Experiment, Any, list[int], Context]
 _ANY = Option("", least=1)
-STORE = Path("directloss.sqlite")
 
 
 def as_command(experiment: Experiment, commands: Sequence[str]) -> Callable[..., None]:
@@ -194,6 +193,7 @@ def progress(
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
     weights = [len(numbers) * experiment.weight(cell) for _, cell, numbers, _ in tasks]
+    labels = [experiment.label(cell) for _, cell, _, _ in tasks]
     shares = [0.0] * len(tasks)
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), TextColumn("{task.percentage:>3.0f} %"))
     times = (TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(elapsed_when_finished=False))
@@ -203,7 +203,6 @@ def progress(
         def report(index: int, share: float, note: str) -> None:
             shares[index] = share
             complete = sum(weight * part for weight, part in zip(weights, shares, strict=True))
-            what = f"{experiment.label(tasks[index][1])} {note}".strip()
-            bar.update(task, completed=complete, description=what)
+            bar.update(task, completed=complete, description=f"{labels[index]} {note}".strip())
 
         yield report

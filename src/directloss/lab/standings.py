@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from directloss.lab.pairs import Difference, best_of, paired, resampled
-from directloss.lab.table import Column, Line
+from directloss.lab.table import Column, Line, grouped
 
 Rows = Sequence[Any]
 
@@ -48,6 +48,11 @@ def lines(rows: Rows, place: Callable[[Any], str], sees: Callable[[Any], str]) -
     return found
 
 
+def measured(row: Any) -> Line:
+    """The metrics of a row by their names."""
+    return {metric["name"]: metric["value"] for metric in row["metrics"]}
+
+
 def verdicts(rows: Rows, place: Callable[[Any], str]) -> list[str]:
     """A sentence for each contest: which loss is best, or that it cannot be told."""
     said: list[tuple[str, str]] = []
@@ -55,7 +60,7 @@ def verdicts(rows: Rows, place: Callable[[Any], str]) -> list[str]:
         contest = ", ".join(filter(None, (line["place"], line["metric"])))
         if said and said[-1][0] == contest:
             continue  # the first line of a contest is the best loss's
-        interval = f"{line['difference']:+.2f} ({line['low']:+.2f} to {line['high']:+.2f}) over {line['n']} seeds"
+        interval = f"{_interval(line)} over {line['n']} seeds"
         told = f"{line['loss']} is best, {interval} against {line['rival']}"
         open_ = f"it cannot be told which is best; {line['loss']} is ahead of {line['rival']} by {interval}"
         said.append((contest, f"{contest}: {told if line['best'] else open_}"))
@@ -64,36 +69,34 @@ def verdicts(rows: Rows, place: Callable[[Any], str]) -> list[str]:
 
 def columns(*before: Column) -> tuple[Column, ...]:
     """How such lines are shown."""
-
-    def interval(line: Line) -> str:
-        if line["difference"] is None:
-            return "-"
-        return f"{line['difference']:+.2f} ({line['low']:+.2f} to {line['high']:+.2f})"
-
     return (
         *before,
-        Column("metric", "measure"),
+        Column("metric", "measure", setting=True),
         Column("loss", "loss"),
-        Column("sees", "sees"),
-        Column("n", "n"),
+        Column("sees", "sees", setting=True),
+        Column("n", "n", setting=True),
         Column("mean", "mean", show="{:.2f}"),
         Column("std", "± std", show="{:.2f}"),
         Column("rival", "best rival"),
-        Column("difference", "paired difference, 95 %", show=interval),
+        Column("difference", "paired difference, 95 %", show=_interval),
         Column("low"),
         Column("high"),
         Column("best"),
         Column("epoch", "epoch", show="{:.0f}"),
-        Column("last", "last epoch", show=lambda line: "" if line["last"] is None else f"{line['last']:.2f}"),
+        Column("last", "last epoch", show="{:.2f}"),
         Column("seconds", "seconds", show="{:.2f}"),
     )
 
 
+def _interval(line: Line) -> str:
+    if line["difference"] is None:
+        return "-"
+    return f"{line['difference']:+.2f} ({line['low']:+.2f} to {line['high']:+.2f})"
+
+
 def _contests(rows: Rows, place: Callable[[Any], str]) -> Iterable[tuple[str, int, dict[str, list[Any]]]]:
-    places: dict[str, dict[str, list[Any]]] = {}
-    for row in rows:
-        places.setdefault(place(row), {}).setdefault(row["loss"], []).append(row)
-    for where, losses in places.items():
+    for where, alike in grouped(rows, place).items():
+        losses = grouped(alike, lambda row: row["loss"])
         for metric in range(len(next(iter(losses.values()))[0]["metrics"])):
             yield where, metric, losses
 

@@ -4,11 +4,14 @@ import json
 import statistics
 import sys
 import unicodedata
-from collections.abc import Callable, Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 Line = dict[str, Any]
+T = TypeVar("T")
+K = TypeVar("K", bound=Hashable)
 
 
 @dataclass(frozen=True)
@@ -63,10 +66,10 @@ class Table:
         return column.paper is not None and any(map(column.paper, self.lines))
 
     def shown(self) -> list[Column]:
-        """The columns to show: those whose value is not said once for all, nor empty everywhere."""
+        """The columns to show: those whose value is not said once for all, nor missing everywhere."""
         shared = self.shared()
         shown = [column for column in self.columns if column.title and column.title not in shared]
-        return [column for column in shown if any(column.text(line) for line in self.lines)]
+        return [column for column in shown if any(column.text(line) not in ("", "-") for line in self.lines)]
 
     def cells(self) -> tuple[list[str], list[list[str]]]:
         """Header and body as text, the paper's figures in columns of their own."""
@@ -143,6 +146,14 @@ def mean(name: str, factor: float = 1.0) -> Callable[[Sequence[Any]], float]:
 def deviation(name: str, factor: float = 1.0) -> Callable[[Sequence[Any]], float]:
     """The standard deviation; 0 for one row."""
     return lambda rows: factor * statistics.stdev(float(row[name]) for row in rows) if len(rows) > 1 else 0.0
+
+
+def grouped(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
+    """Items by their key, in the order in which keys are first met."""
+    groups: dict[K, list[T]] = defaultdict(list)
+    for item in items:
+        groups[key(item)].append(item)
+    return groups
 
 
 def join(values: Iterable[Any], separator: str = ",") -> str:

@@ -13,7 +13,6 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib.resources import files
-from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +23,7 @@ from directloss.lab import figures
 from directloss.lab.experiment import Experiment
 from directloss.lab.provenance import code_version, machine
 from directloss.lab.store import Row, Store
-from directloss.lab.table import Table, join
+from directloss.lab.table import Table, grouped, join
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -68,10 +67,8 @@ def build(store: Path, output: Path, experiments: Sequence[Experiment], others: 
         raise UserError(f"{output} is a folder; give --output a file, e.g. {output / 'report.html'}")
     if os.path.exists(output) and os.path.exists(store) and os.path.samefile(output, store):
         raise UserError(f"--output {output} is the store itself; give another file, e.g. report.html")
-    rows: dict[str, list[Row]] = defaultdict(list)
     with closing(Store(store, create=False)) as saved:
-        for row in saved.rows():
-            rows[row.experiment].append(row)
+        rows = grouped(saved.rows(), lambda row: row.experiment)
     if not rows:
         raise UserError(f"{store} holds no results yet; run an experiment with --store {store}")
     sections = make_sections(rows, experiments, others or {})
@@ -97,25 +94,22 @@ def make_sections(
 def make_section(experiment: Experiment, rows: Sequence[Row]) -> Section:
     """Tables, figures and sources of an experiment's rows."""
     known, reasons = [], Counter[str]()
-    for _, group in groupby(rows, key=lambda row: row.config_hash):
-        alike = list(group)
+    for alike in grouped(rows, lambda row: row.config_hash).values():
         try:
-            config = experiment.parse(alike[0])
-            known.append((config, alike))
+            known.append((experiment.parse(alike[0]), alike))
         except ValueError as error:
             reasons[str(error)] += len(alike)
-    position = {name: index for index, name in enumerate(("recipe", "seed", *experiment.axes))}
-    known.sort(key=lambda one: [_place(experiment, name, getattr(one[0], name, "")) for name in position])
+    order = ("recipe", "seed", *experiment.axes)
+    known.sort(key=lambda one: [experiment.position(name, getattr(one[0], name, "")) for name in order])
     found = [row for _, alike in known for row in alike]
-    tables = [
-        table
-        for _, group in _grouped(found, ("config_hash",) if experiment.lines else experiment.by)
-        for table in experiment.tables(group, experiment.label(experiment.parse(group[0])) if experiment.lines else "")
-    ]
+    groups = _grouped(known, experiment.by)
+    named = any(column.setting for column in experiment.columns)  # what all its lines share, a table says itself
+    tables = [table for where, group in groups for table in experiment.tables(group, "" if named else where)]
     drawn = [
         (inline(drawing.draw(group), f"{drawing.name}-{number}"), ": ".join(filter(None, (drawing.caption, where))))
+        for number, (where, group) in enumerate(groups)
         for drawing in experiment.figures
-        for number, (where, group) in enumerate(_grouped(found, drawing.by))
+        if drawing.points(group)
     ]
     return Section(
         experiment.name,
@@ -130,34 +124,21 @@ def make_section(experiment: Experiment, rows: Sequence[Row]) -> Section:
     )
 
 
-def _place(experiment: Experiment, name: str, value: Any) -> Any:
-    """Where a value stands in its declared order."""
-    about = {one.name: about for one, about, _ in experiment.options().values()}.get(name)
-    order = list(experiment.recipes) if name == "recipe" else list(about.of()) if about and about.of else []
-    return (order.index(value), "") if value in order else (len(order), value)
-
-
-def _grouped(rows: Sequence[Row], names: Sequence[str]) -> list[tuple[str, list[Row]]]:
-    """Rows that agree in these fields, with a name for each group."""
+def _grouped(known: Sequence[tuple[Any, list[Row]]], names: Sequence[str]) -> list[tuple[str, list[Row]]]:
+    """Rows that agree in these fields, with a name for each group: what tells them apart, or the first field."""
     groups: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
-    for row in rows:
-        groups[tuple(row.config.get(name, row.config_hash) for name in names)].append(row)
-    told = [name for index, name in enumerate(names) if len({key[index] for key in groups}) > 1]
-    told = told or [name for name in names if name in ("data", "recipe", "structure", "method")]
+    for config, rows in known:
+        groups[tuple(getattr(config, name) for name in names)] += rows
+    told = [index for index, values in enumerate(zip(*groups, strict=True)) if len(set(values)) > 1] or [0]
     return [
-        (
-            ", ".join(
-                f"{name} {value}" for name, value in zip(names, key, strict=True) if name in told and value != ""
-            ),
-            group,
-        )
+        (", ".join(f"{names[index]} {key[index]}" for index in told if names and key[index] != ""), group)
         for key, group in groups.items()
     ]
 
 
 def sources(experiment: Experiment, known: Sequence[tuple[Any, Sequence[Row]]]) -> list[Source]:
     """A source for all configurations that one command makes: those that differ in one axis only."""
-    names = {one.name: name for name, (one, _, _) in experiment.options().items()}
+    names = {one.name: name for name, (one, _, _) in experiment.options.items()}
     axis = names[experiment.axes[-1]] if experiment.axes else ""
     runs: dict[tuple[Any, ...], list[tuple[Any, Sequence[Row]]]] = defaultdict(list)
     for config, rows in known:
