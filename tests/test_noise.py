@@ -170,3 +170,16 @@ def test_noises_are_values():
     assert dl.Gumbel() != dl.Normal()
     with pytest.raises(AttributeError):
         dl.Gumbel().variance = 2.0
+
+
+@pytest.mark.parametrize("kind", [dl.Gumbel, dl.Normal])
+def test_a_subclass_that_draws_in_its_own_way_is_asked(kind):
+    class Ones(kind):
+        def sample(self, shape, **options):
+            return torch.ones(tuple(shape))
+
+    scores, out = torch.arange(6.0).reshape(2, 3), torch.empty(4, 2)
+    assert torch.equal(Ones().added_to(scores, 2.0, 5), scores.expand(5, 2, 3) + 2)
+    Ones().fill(out)
+    assert torch.equal(out, torch.ones(4, 2))
+    assert torch.equal(dl.perturb(scores, scale=2.0, noise=Ones()), scores.expand(1, 2, 3) + 2)

@@ -63,7 +63,7 @@ class Noise(ABC):
 
     def added_to(self, scores: Tensor, scale: float, samples: int, generator: torch.Generator | None = None) -> Tensor:
         """``scores + scale * draws``, (samples, *scores.shape), with the draws of ``sample``. Never differentiates."""
-        if self._by_kernel(scores.device, scores.dtype):
+        if self._by_kernel(scores.device, scores.dtype) and type(self).sample is Noise.sample:
             out = np.empty((samples, *scores.shape), np.float32)
             base = scores.contiguous().numpy().reshape(-1)
             self._fill(out.reshape(samples, scores.numel()), generator, base, scale)
@@ -74,7 +74,8 @@ class Noise(ABC):
 
     def fill(self, out: Tensor, generator: torch.Generator | None = None) -> None:
         """The draws of ``sample``, written to ``out``, which need not be contiguous."""
-        if self._by_kernel(out.device, out.dtype) and out[0].is_contiguous():
+        ours = type(self).sample is Noise.sample  # a subclass that draws otherwise is asked
+        if ours and self._by_kernel(out.device, out.dtype) and out[0].is_contiguous():
             self._fill(out.flatten(1).numpy(), generator)
         else:
             out.copy_(self.sample(out.shape, generator=generator, dtype=out.dtype, device=out.device))
