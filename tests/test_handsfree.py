@@ -254,6 +254,24 @@ def test_each_setting_follows_its_own_share(change, scale, minus, plus):
     )
 
 
+@pytest.mark.parametrize("sides", [None, "one", "both"])
+def test_epsilons_settle_where_the_better_side_closes_its_share(sides):
+    generator = torch.Generator().manual_seed(0)
+    scores, cost = drawn(64, 12).requires_grad_(), drawn(64, 12, seed=1)
+    criterion = dl.DirectLoss(dl.Subset(3), sides=sides, scale=1.0, samples=20)
+    for _ in range(200):
+        criterion(scores, cost, generator=generator)
+    epsilon = criterion.state()["epsilon"]
+    minus = epsilon if sides == "one" else epsilon[0]
+    if sides == "both":
+        assert epsilon[1] == -minus
+    theta = scores.detach() + dl.Gumbel().sample((200, 64, 12), generator=generator)
+    y, better = (dl.Subset(3).solve(theta + step * cost) for step in (0.0, minus))
+    best = dl.Subset(3).solve(-cost)
+    gap, closed = ((y - best) * cost).sum(-1).mean(), ((y - better) * cost).sum(-1).mean()
+    assert abs(closed / gap - CLOSED) < 0.03
+
+
 def test_copies_of_a_criterion_go_their_own_ways():
     criterion = dl.DirectLoss(dl.Choice())
     scores, cost = drawn(4, 6).requires_grad_(), drawn(4, 6, seed=1)

@@ -87,10 +87,10 @@ class DirectLoss(nn.Module):
         if self.found is None:
             value = self.epsilon.value.tolist() if isinstance(self.epsilon, GrowingEpsilon) else self.epsilon
             return {"scale": self.scale, "epsilon": value, "zero_gradient_fraction": self.zero_gradient_fraction}
-        scale, minus, plus = self.found.settings()
+        epsilon, scale = self._found_settings(self.found)
         return {
             "scale": scale if self.scale is None else self.scale,
-            "epsilon": -minus if self.sides == "one" else (-minus, minus if self.sides == "both" else plus),
+            "epsilon": epsilon,
             **self.found.shares(),
             "zero_gradient_fraction": self.zero_gradient_fraction,
         }
@@ -120,7 +120,7 @@ class DirectLoss(nn.Module):
             cost,
             structure,
             epsilon=epsilon,
-            sides="one" if self.sides is None else self.sides,
+            sides="one" if self.found is not None or self.sides is None else self.sides,  # a pair has both
             scale=found if scale is None else scale,
             noise=self.noise,
             samples=self.samples,
@@ -135,11 +135,15 @@ class DirectLoss(nn.Module):
                 self._learn(output, scores, cost, structure, moves_scale=scale is None)
         return output.returned(scores) if return_structure else output.loss
 
+    def _found_settings(self, found: Shares) -> tuple[float | tuple[float, float], float]:
+        """epsilon, a pair where there are two sides, and the scale."""
+        scale, minus, plus = found.settings()
+        return -minus if self.sides == "one" else (-minus, minus if self.sides == "both" else plus), scale
+
     def _settings(self, scores: Scores, structure: Structure) -> tuple[Any, float]:
         """epsilon as ``evaluate_direct`` takes it, and the scale that was found."""
         if self.found is not None:
-            scale, minus, plus = self.found.settings()
-            return (-minus, plus) if self.sides is None else -minus, scale
+            return self._found_settings(self.found)
         if not isinstance(self.epsilon, GrowingEpsilon):
             return self.epsilon, 0.0
         value = self.epsilon.value
