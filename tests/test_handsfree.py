@@ -281,6 +281,7 @@ def test_copies_of_a_criterion_go_their_own_ways():
     assert not torch.equal(criterion.found.value, other.found.value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "shares", [(slice(0, 5), slice(5, 8)), (slice(0, 8), slice(0, 0))], ids=["shared", "one-empty"]
 )

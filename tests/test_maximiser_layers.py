@@ -55,6 +55,7 @@ def check_against_exact(structure, parts, cost, sigma, noise, **options):
     assert gauge.error < 0.03 * (sigma * exact.to_scale.value.abs() + exact.to_scores.value.norm())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 @pytest.mark.parametrize("noise", BOTH, ids=lambda noise: type(noise).__name__)
 def test_perturbed_estimates_the_exact_gradient(row, noise):
