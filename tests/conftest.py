@@ -22,7 +22,8 @@ collect_ignore = ["loaded.py"]  # importing it trains
 SLOW = {"test_attacks", "test_audit", "test_cli", "test_distribution", "test_docs", "test_exact", "test_image_nets"}
 SLOW |= {"test_knn", "test_lab", "test_matching_fuzz", "test_neighbors", "test_report", "test_suggest", "test_theory"}
 SLOW |= {"test_torture", "test_truth_estimators", "test_truth_losses", "test_workers", "test_interrupt", "test_data"}
-SLOW |= {"test_compare", "test_decide", "test_examples", "test_truth", "test_compiling", "test_loss_calls", "test_tables"}
+SLOW |= {"test_compare", "test_decide", "test_examples", "test_truth", "test_compiling", "test_loss_calls"}
+SLOW |= {"test_tables"}
 
 
 def pytest_ignore_collect(collection_path, config):
