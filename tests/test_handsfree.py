@@ -272,6 +272,26 @@ def test_epsilons_settle_where_the_better_side_closes_its_share(sides):
     assert abs(closed / gap - CLOSED) < 0.03
 
 
+@pytest.mark.parametrize("sides", [None, "one", "both"])
+@pytest.mark.parametrize("change", [{}, {"closed": 0.0, "opened": 0.0, "given_up": 0.0}, {"given_up": 1.0}])
+def test_settings_stay_finite_however_long_a_share_is_out_of_reach(sides, change):
+    criterion = dl.DirectLoss(dl.Choice(), sides=sides)
+    criterion.found.start(1.0, 1.0)
+    for _ in range(5000):
+        criterion.found.observe(seen(**change), moves_plus=sides is None)
+    assert all(0 < abs(torch.tensor(value, dtype=torch.float32)) < torch.inf for value in criterion.found.settings())
+
+
+def test_one_side_moves_nothing_of_the_other():
+    criterion = dl.DirectLoss(dl.Choice(), sides="one")
+    scores, cost = drawn(4, 6).requires_grad_(), drawn(4, 6, seed=1)
+    criterion(scores, cost)
+    before = criterion.found.value[2].item()
+    for _ in range(20):
+        criterion(scores, cost)
+    assert criterion.found.value[2].item() == before
+
+
 def test_copies_of_a_criterion_go_their_own_ways():
     criterion = dl.DirectLoss(dl.Choice())
     scores, cost = drawn(4, 6).requires_grad_(), drawn(4, 6, seed=1)

@@ -157,7 +157,7 @@ class DirectLoss(nn.Module):
         if self.found is not None:
             if self.found.started:
                 seen = observe(output, scores, cost, structure, self.augmented, moves_scale)
-                self.found.observe(seen, moves_scale)
+                self.found.observe(seen, moves_scale, moves_plus=self.sides is None)
         elif isinstance(self.epsilon, GrowingEpsilon) and self._informative is not None and self._informative.numel():
             dims = self.epsilon.value.dim()
             difference = self._informative.reshape(*self._informative.shape[:dims], -1).any(-1)

@@ -29,6 +29,7 @@ CLOSED, OPENED, GIVEN_UP = 0.9, 1.0, 0.25
 _RATE = 0.3  # of the logarithm of an epsilon, for a share that is off by all of itself
 _SCALE_RATE = 0.1  # of log sigma, for a share that is off by a factor of e or more
 _MEMORY = 0.9  # of the sums that the scale is judged by
+_LARGEST = 80.0  # logarithm, either way: where a share cannot be reached, settings stay what float32 can hold
 _NOTHING = 1e-6  # shares below it do not count, so that noise does not fall for ever where nothing is missed
 
 
@@ -65,21 +66,22 @@ class Shares(Policy):
         if not self.started:
             return 1.0, 1.0, 1.0
         log_scale, log_minus, log_plus = self.value[:3].tolist()
-        return math.exp(log_scale), math.exp(log_minus + log_scale), math.exp(log_plus + log_scale)
+        return _exp(log_scale), _exp(log_minus + log_scale), _exp(log_plus + log_scale)
 
-    def observe(self, seen: Seen, moves_scale: bool = True) -> None:
-        """Move each setting by what a batch shows; where nothing is left to share, leave it."""
+    def observe(self, seen: Seen, moves_scale: bool = True, moves_plus: bool = True) -> None:
+        """Move each setting that is in use by what a batch shows; where nothing is left to share, leave it."""
         log_scale, log_minus, log_plus, *kept = self.value.tolist()
         if seen.gap > 0:
-            log_minus += _RATE * _within_one(1 - seen.closed / (CLOSED * seen.gap))
-        if (way := min(OPENED * seen.closed, CLOSED * (seen.spread - seen.gap))) > 0:
-            log_plus += _RATE * _within_one(1 - seen.opened / way)
+            log_minus += _RATE * _within(1.0, 1 - seen.closed / (CLOSED * seen.gap))
+        if moves_plus and (way := min(OPENED * seen.closed, CLOSED * (seen.spread - seen.gap))) > 0:
+            log_plus += _RATE * _within(1.0, 1 - seen.opened / way)
         if moves_scale:
             now = (seen.given_up, seen.at_stake, seen.missed, seen.spread)
             kept = [_MEMORY * old + (1 - _MEMORY) * new for old, new in zip(kept, now, strict=True)]
             given_up, missed = _share(*kept[:2]), min(_share(*kept[2:]), GIVEN_UP)
-            log_scale += _SCALE_RATE * _within_one(math.log((missed + _NOTHING) / (given_up + _NOTHING)))
-        self.value.copy_(torch.tensor([log_scale, log_minus, log_plus, *kept], dtype=torch.float64))
+            log_scale += _SCALE_RATE * _within(1.0, math.log((missed + _NOTHING) / (given_up + _NOTHING)))
+        logs = [_within(_LARGEST, log) for log in (log_scale, log_minus, log_plus)]
+        self.value.copy_(torch.tensor([*logs, *kept], dtype=torch.float64))
 
     def shares(self) -> dict[str, float]:
         """What noise costs in the eyes of the scores, and what the scores cost in truth."""
@@ -90,8 +92,12 @@ class Shares(Policy):
         return ", ".join(f"{name}={share:.3g}" for name, share in self.shares().items()) if self.started else ""
 
 
-def _within_one(error: float) -> float:
-    return max(-1.0, min(1.0, error))
+def _within(most: float, value: float) -> float:
+    return max(-most, min(most, value))
+
+
+def _exp(log: float) -> float:
+    return math.exp(_within(_LARGEST, log))
 
 
 def _share(part: float, whole: float) -> float:
