@@ -282,6 +282,21 @@ def test_settings_stay_finite_however_long_a_share_is_out_of_reach(sides, change
     assert all(0 < abs(torch.tensor(value, dtype=torch.float32)) < torch.inf for value in criterion.found.settings())
 
 
+def test_noise_falls_at_any_time_but_rises_at_first_only():
+    shares = Shares()
+    shares.start(1.0, 1.0)
+    for _ in range(100):
+        shares.observe(seen(missed=0.8, given_up=0.01))
+    early = shares.settings()[0]
+    for _ in range(3000):
+        shares.observe(seen(missed=0.8, given_up=0.01))
+    late = shares.settings()[0]
+    assert 30 < early < late < 60
+    for _ in range(100):
+        shares.observe(seen(missed=0.08, given_up=0.4))
+    assert shares.settings()[0] < late / 1000
+
+
 def test_one_side_moves_nothing_of_the_other():
     criterion = dl.DirectLoss(dl.Choice(), sides="one")
     scores, cost = drawn(4, 6).requires_grad_(), drawn(4, 6, seed=1)

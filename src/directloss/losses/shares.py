@@ -14,8 +14,10 @@ order one in any unit, and the three settings from three shares:
                scores cost in truth, and a quarter at most: more would drown scores that know little yet.
 
 So noise is large while the scores know nothing, falls by itself as they learn, and stays where nothing more can be
-known. No share has a unit: with costs b * cost + c and scores a * mu every one is the same, and so is every update.
-The measurements behind it are in docs/handsfree.md.
+known. It may fall at any time but rises at first only, as far as scores grow that began too small: later scores grow
+because noise costs them much, and noise that followed would make them grow without end. No share has a unit: with costs
+b * cost + c and scores a * mu every one is the same, and so is every update. The measurements behind it are in
+docs/handsfree.md.
 """
 
 import math
@@ -28,9 +30,10 @@ from directloss.losses.policy import Policy
 CLOSED, OPENED, GIVEN_UP = 0.9, 1.0, 0.25
 _RATE = 0.3  # of the logarithm of an epsilon, for a share that is off by all of itself
 _SCALE_RATE = 0.1  # of log sigma, for a share that is off by a factor of e or more
+_RISING = 20  # steps; after t of them sigma rises at (20 / t)^2 of that rate: in all by a factor of e^4
 _MEMORY = 0.9  # of the sums that the scale is judged by
 _LARGEST = 80.0  # logarithm, either way: where a share cannot be reached, settings stay what float32 can hold
-_NOTHING = 1e-6  # shares below it do not count, so that noise does not fall for ever where nothing is missed
+_NOTHING = 1e-3  # shares below it hardly count: where nothing is missed any more, a little noise keeps margins
 
 
 class Seen(NamedTuple):
@@ -46,10 +49,10 @@ class Seen(NamedTuple):
 
 
 class Shares(Policy):
-    """sigma, and epsilon on both sides in units of sigma, as logarithms; and what sigma is judged by."""
+    """sigma, and epsilon on both sides in units of sigma, as logarithms; what sigma is judged by; and steps."""
 
     def __init__(self) -> None:
-        super().__init__(torch.full((7,), math.nan, dtype=torch.float64, device="cpu"))
+        super().__init__(torch.full((8,), math.nan, dtype=torch.float64, device="cpu"))
 
     @property
     def started(self) -> bool:
@@ -58,7 +61,7 @@ class Shares(Policy):
     def start(self, score_unit: float, cost_unit: float) -> None:
         """Begin with noise as large as the scores are, and with costs that weigh as much."""
         if score_unit > 0 and cost_unit > 0:
-            beginning = [math.log(score_unit), -math.log(cost_unit), -math.log(cost_unit) - 1, 0.0, 0.0, 0.0, 0.0]
+            beginning = [math.log(score_unit), -math.log(cost_unit), -math.log(cost_unit) - 1, *[0.0] * 5]
             self.value.copy_(torch.tensor(beginning, dtype=torch.float64))
 
     def settings(self) -> tuple[float, float, float]:
@@ -70,7 +73,7 @@ class Shares(Policy):
 
     def observe(self, seen: Seen, moves_scale: bool = True, moves_plus: bool = True) -> None:
         """Move each setting that is in use by what a batch shows; where nothing is left to share, leave it."""
-        log_scale, log_minus, log_plus, *kept = self.value.tolist()
+        log_scale, log_minus, log_plus, *kept, steps = self.value.tolist()
         if seen.gap > 0:
             log_minus += _RATE * _within(1.0, 1 - seen.closed / (CLOSED * seen.gap))
         if moves_plus and (way := min(OPENED * seen.closed, CLOSED * (seen.spread - seen.gap))) > 0:
@@ -79,13 +82,15 @@ class Shares(Policy):
             now = (seen.given_up, seen.at_stake, seen.missed, seen.spread)
             kept = [_MEMORY * old + (1 - _MEMORY) * new for old, new in zip(kept, now, strict=True)]
             given_up, missed = _share(*kept[:2]), min(_share(*kept[2:]), GIVEN_UP)
-            log_scale += _SCALE_RATE * _within(1.0, math.log((missed + _NOTHING) / (given_up + _NOTHING)))
+            error = _within(1.0, math.log((missed + _NOTHING) / (given_up + _NOTHING)))
+            steps += 1
+            log_scale += _SCALE_RATE * error * (min(1.0, (_RISING / steps) ** 2) if error > 0 else 1.0)
         logs = [_within(_LARGEST, log) for log in (log_scale, log_minus, log_plus)]
-        self.value.copy_(torch.tensor([*logs, *kept], dtype=torch.float64))
+        self.value.copy_(torch.tensor([*logs, *kept, steps], dtype=torch.float64))
 
     def shares(self) -> dict[str, float]:
         """What noise costs in the eyes of the scores, and what the scores cost in truth."""
-        kept = self.value[3:].tolist()
+        kept = self.value[3:7].tolist()
         return {"given_up": _share(*kept[:2]), "missed": _share(*kept[2:])}
 
     def extra_repr(self) -> str:
