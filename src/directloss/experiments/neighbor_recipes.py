@@ -160,7 +160,7 @@ def best(data: str, method: str, k: int, net: str | None = None, seed: int = 0) 
 def _on_whitenet(data: str, method: str, k: int) -> dict[str, Any]:
     """One recipe for every method; of its own each has only what its loss is made of."""
     shared = {
-        "width": 32,
+        "width": 64 if data == "cifar-10" else 32,
         "epochs": 12,
         "candidates": 200 if data == "digits" else 500,
         "augment": {"cifar-10": "alternate-reflect", "fashion-mnist": "alternate-reflect"}.get(data, "shift"),
