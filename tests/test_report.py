@@ -637,3 +637,11 @@ def test_the_page_appears_at_once_and_whole(folder, monkeypatch):
     main(["report", "--store", "store.sqlite"])
     assert seen == [("an older page", "</html>\n")]
     assert (folder / "report.html").stat().st_mode & 0o777 == 0o644
+
+
+def test_groups_of_rows_may_have_names_of_their_own():
+    known = [(None, ["path 1", "knapsack 1"]), (None, ["path 2"])]
+    assert build._grouped(known, lambda row: row.split()[0]) == [
+        ("path", ["path 1", "path 2"]),
+        ("knapsack", ["knapsack 1"]),
+    ]

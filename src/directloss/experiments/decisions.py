@@ -5,7 +5,7 @@ with constants of its own for each task, and LightGBM's two for ranking.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -257,6 +257,6 @@ EXPERIMENT = Experiment(
         "standard deviation over seeds; 95 % intervals of paired differences, Student's over seeds, "
         "for ranking the bootstrap over test queries"
     ),
-    by=[one.name for one in fields(Config) if one.name != "loss"],
+    by=place,
     example="--tasks path",
 )

@@ -86,7 +86,8 @@ class Experiment:
     figures: Sequence[Drawing] = ()
     spread: Callable[[Sequence[Any]], str] = lambda rows: "one run"
     example: str = ""  # the options that the report names for what is missing
-    by: Sequence[str] = ()  # on a page, rows that differ in these fields get tables and figures of their own
+    # On a page, rows that differ in these fields, or in a name of yours, get tables and figures of their own.
+    by: Sequence[str] | Callable[[Any], str] = ()
     over: str = ""  # tables also show means over this field, e.g. over seeds
 
     # from options to cells

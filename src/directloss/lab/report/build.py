@@ -124,8 +124,12 @@ def make_section(experiment: Experiment, rows: Sequence[Row]) -> Section:
     )
 
 
-def _grouped(known: Sequence[tuple[Any, list[Row]]], names: Sequence[str]) -> list[tuple[str, list[Row]]]:
+def _grouped(
+    known: Sequence[tuple[Any, list[Row]]], names: Sequence[str] | Callable[[Row], str]
+) -> list[tuple[str, list[Row]]]:
     """Rows that agree in these fields, with a name for each group: what tells them apart, or the first field."""
+    if callable(names):
+        return list(grouped([row for _, rows in known for row in rows], names).items())
     groups: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
     for config, rows in known:
         groups[tuple(getattr(config, name) for name in names)] += rows
