@@ -44,7 +44,7 @@ def step(method: str, images: Images, ranks: Ranks) -> dict[str, Tensor]:
     return {**training.net.state_dict(prefix="net."), **training.companion.state_dict(prefix="scale.")}
 
 
-if __name__ == "__main__":
+def run() -> None:
     torch.set_num_threads(1)
     ranks, images = Ranks.join(), Images(dl.data.load("digits"), 200)
     found = {}
@@ -55,3 +55,7 @@ if __name__ == "__main__":
         found[method] = {"step": step(method, images, ranks), "trained": training.net.state_dict(), "result": result}
     torch.save(found, f"rank-{ranks.index}.pt")
     main(["knn", "--data", "digits", "--k", "3", "--epochs", "1", "--width", "4", "--threads", "1", "--json"])
+
+
+if __name__ == "__main__":
+    run()  # A function, so that nothing holds the group of processes when it is left.

@@ -1,6 +1,7 @@
 """Training in several processes: what a rank does for all, and what it gets from them."""
 
 import atexit
+import gc
 import os
 from dataclasses import dataclass
 from datetime import timedelta
@@ -29,6 +30,12 @@ class _Gather(torch.autograd.Function):
         return total[first : first + ctx.count]
 
 
+def _leave() -> None:
+    """End the group's threads, which abort the process if they outlive the interpreter; lost modules may hold them."""
+    gc.collect()
+    dist.destroy_process_group()
+
+
 @dataclass(frozen=True)
 class Ranks:
     """This process among ``count``; alone by default."""
@@ -44,7 +51,7 @@ class Ranks:
             return cls()
         if not dist.is_initialized():
             dist.init_process_group("gloo", timeout=timedelta(hours=2))
-            atexit.register(dist.destroy_process_group)
+            atexit.register(_leave)
         return cls(dist.get_rank(), count)
 
     def wrap(self, module: nn.Module) -> nn.Module:
