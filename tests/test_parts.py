@@ -93,6 +93,25 @@ def test_the_difference_is_that_of_the_dense_structures_summed_to_a_shape(form, 
 
 
 @every_form
+@pytest.mark.parametrize("other", ["ones", "values", "dense"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16])  # kernels read the first two
+def test_the_gap_is_the_difference_and_what_it_weighs(form, other, dtype):
+    ahead, behind = forms()[form], forms(seed=1)[other]
+    weights = drawn(*LEADING, *ENTRIES, seed=2).to(dtype)
+    expected = ahead.dense(dtype) - behind.dense(dtype)
+    worth = 3 * (expected * weights).double().sum((-1, -2, -3))
+    close = {torch.float64: 1e-12, torch.float32: 1e-4, torch.float16: 0.2}[dtype]
+    difference, each = ahead.gap(behind, weights, factor=3.0)
+    torch.testing.assert_close(difference, expected)
+    torch.testing.assert_close(each.double(), worth, rtol=0, atol=close)
+    assert difference.dtype == each.dtype == dtype
+    again, total = ahead.gap(behind, weights, factor=3.0, add_up=True)
+    assert torch.equal(again, difference)
+    torch.testing.assert_close(total.double(), worth.sum(), rtol=0, atol=30 * close)
+    assert not any(tensor.any() for tensor in ahead.gap(forms()[form], weights))
+
+
+@every_form
 def test_structures_that_agree_leave_exactly_nothing(form):
     v = forms()[form]
     same = Vertices(

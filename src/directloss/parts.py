@@ -216,6 +216,22 @@ class Vertices(NamedTuple):
         )
         return ahead - behind
 
+    def gap(
+        self, other: "Vertices", weights: Tensor, factor: float = 1.0, add_up: bool = False
+    ) -> tuple[Tensor, Tensor]:
+        """The structures less others, (..., *E), for weights of that shape, and ``factor * <weights, difference>``.
+
+        The latter for each instance, (...), or their sum, ().
+        """
+        if on_cpu(weights):
+            kernels = _kernels()
+            dtypes = {weights.dtype, *(v.values.dtype for v in (self, other) if v.values is not None)}
+            if dtypes <= kernels.DTYPES.keys():
+                return kernels.gap(self, other, weights, factor, add_up)  # type: ignore[no-any-return]
+        difference = self.dense(weights.dtype) - other.dense(weights.dtype)
+        weighed = (difference * weights).sum(tuple(range(-len(self.entries), 0))) * factor
+        return difference, weighed.sum() if add_up else weighed
+
     def sum_to(self, shape: Sequence[int], dtype: torch.dtype, weights: Tensor | None = None) -> Tensor:
         """The structures (..., *E), times weights that broadcast to (..., K), summed to a shape that broadcasts to it.
 

@@ -6,12 +6,16 @@ without ``values`` all are ones.
 
 import math
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from directloss.compiling import kernel
+from directloss.compiling import kernel, part
+
+if TYPE_CHECKING:
+    from directloss.parts import Vertices
 
 # What kernels read and write.
 DTYPES = {torch.float32: np.float32, torch.float64: np.float64}
@@ -62,6 +66,21 @@ def weigh(
     return out, _weigh(where, what, table, out.reshape(2, -1))
 
 
+def gap(ahead: "Vertices", behind: "Vertices", weights: Tensor, factor: float, add_up: bool) -> tuple[Tensor, Tensor]:
+    """Vertices (..., K) less others, (..., *E), for weights of that shape, and ``factor * <weights, difference>``.
+
+    The latter for each instance, (...), or their sum, ().
+    """
+    *leading, _ = ahead.slots.shape
+    instances, dtype = math.prod(leading), DTYPES[weights.dtype]
+    plus, minus = (_arrays(v.positions, v.values, (instances, v.slots.shape[-1])) for v in (ahead, behind))
+    table = weights.contiguous().numpy().reshape(instances, math.prod(ahead.entries))
+    out, worth = np.zeros(table.shape, dtype), np.empty(leading, dtype)
+    total = _gap(*plus, *minus, table, factor, out, worth.reshape(instances))
+    value = np.array(total, dtype) if add_up else worth
+    return torch.from_numpy(out.reshape(weights.shape)), torch.from_numpy(value)
+
+
 # What stands for positions or values that there are none of, by the number of axes.
 _NONE = {dims: (np.empty((0,) * dims, np.int64), np.empty((0,) * dims, np.float32)) for dims in (2, 4)}
 
@@ -99,6 +118,34 @@ def _difference(positions, values, ahead, behind, factor, out):
         for entry in range(row.shape[0]):
             # What has no difference has no gradient, even where the factor is infinite.
             row[entry] = row[entry] * factor if row[entry] != 0 else 0
+
+
+@part(inline="always")
+def _add(positions, values, i, sign, row):
+    number = row.dtype.type  # rounded first, so that what is added and subtracted leaves nothing
+    everywhere, ones = len(positions) == 0, len(values) == 0
+    for k in range(values.shape[1] if everywhere else positions.shape[1]):
+        row[k if everywhere else positions[i, k]] += sign if ones else sign * number(values[i, k])
+
+
+@kernel
+def _gap(positions, values, other_positions, other_values, weights, factor, out, worth):
+    """The vertices (N, K) less the others into ``out`` (N, E) of zeros, and what they weigh, times the factor, into
+    ``worth`` (N,).
+
+    Return the sum of the latter.
+    """
+    everything = 0.0
+    for i in range(out.shape[0]):
+        row = out[i]
+        _add(positions, values, i, 1, row)
+        _add(other_positions, other_values, i, -1, row)
+        total = 0.0
+        for entry in range(row.shape[0]):
+            total += row[entry] * weights[i, entry]
+        worth[i] = total * factor
+        everything += total
+    return everything * factor
 
 
 @kernel

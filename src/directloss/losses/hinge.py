@@ -21,12 +21,11 @@ Divided by fear, the ramp loss has the gradient of ``direct_loss`` at epsilon = 
 import math
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from directloss.dtypes import wide
-from directloss.losses.problem import Problem, gap
-from directloss.losses.reduction import Reduction
+from directloss.dtypes import to_dtype
+from directloss.losses.problem import Problem, gap, inner
+from directloss.losses.reduction import Reduction, reduce
 from directloss.parts import Scores
 from directloss.structures.base import Structure
 
@@ -67,15 +66,30 @@ def structured_hinge(
         raise ValueError(
             f"fear is {fear} and hope is {hope}; expected numbers >= 0, not both 0, of which hope may be infinite"
         )
+    return hinge(scores, cost, structure, fear, hope, target, reduction, return_structure)
+
+
+def hinge(
+    scores: Scores,
+    cost: Tensor,
+    structure: Structure,
+    fear: float,
+    hope: float,
+    target: Tensor | None,
+    reduction: Reduction,
+    return_structure: bool,
+    times: float = 1.0,
+) -> Any:
+    """The loss of ``structured_hinge``, multiplied."""
     problem = Problem.of(scores, structure, reduction)
     cost = problem.linear(cost, "structured_hinge")
     best = problem.best(cost) if target is None else problem.complete(target)
     steps = [fear, *([] if hope == math.inf else [-hope]), *([0.0] if return_structure else [])]
     feared, *others = problem.solve(problem.parts, cost, steps)
     other = best if hope == math.inf else others[0]
-    first, *factors = problem.parts
-    value = gap(feared, other, (torch.add(wide(first), wide(cost), alpha=fear), *factors))
+    loss = gap(feared, other, problem.parts, cost=cost, step=fear, times=times, reduction=reduction)
     if hope < math.inf:
-        value = value + (fear + hope) * gap(other[:1], best[:1], (cost,))
-    loss = problem.reduced(value, reduction)
+        regret = inner(other[:1], (cost,)) - inner(best[:1], (cost,))
+        loss = loss + times * (fear + hope) * reduce(regret, reduction)
+    loss = to_dtype(loss, problem.parts[0].dtype)
     return (loss, problem.dense(others[-1])) if return_structure else loss

@@ -6,6 +6,7 @@ the scale. So a loss is written as its formula, and there is no backward pass to
 difference of two such products.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -18,7 +19,7 @@ from directloss.losses.reduction import Reduction, check_reduction, reduce
 from directloss.losses.sampling import scale_and_noise
 from directloss.losses.solving import Decision, solved
 from directloss.noise import Noise
-from directloss.parts import Scores, as_parts, fit_cost
+from directloss.parts import Scores, Vertices, as_parts, fit_cost
 from directloss.perturbation import Scale, perturbed
 from directloss.structures.base import Structure, check_structure_type
 from directloss.transforms import inside_transform
@@ -91,7 +92,7 @@ class Problem(NamedTuple):
         return decision[0].dense(self.parts[0].dtype)
 
 
-def inner(decision: Decision, parts: Sequence[Tensor]) -> Tensor:
+def inner(decision: Sequence[Vertices], parts: Sequence[Tensor]) -> Tensor:
     """``<parts, y>`` over all parts, (...). Differentiable in the parts; in float32 at least."""
     total, *terms = [v.inner(wide(part)) for v, part in zip(decision, parts, strict=True)]
     for term in terms:
@@ -101,29 +102,63 @@ def inner(decision: Decision, parts: Sequence[Tensor]) -> Tensor:
 
 class _Gap(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, decisions: tuple[Decision, Decision], *parts: Tensor) -> Tensor:
-        ctx.decisions, ctx.parts = decisions, [(part.shape, part.dtype) for part in parts]
-        known = [part.detach() for part in parts]
-        return inner(decisions[0], known) - inner(decisions[1], known)
+    def forward(ctx: Any, known: "_Known", *parts: Tensor) -> Tensor:
+        (ahead, *others), (behind, *rest) = known.ahead, known.behind
+        weights, *factors = [wide(part.detach()) for part in parts]
+        if known.cost is not None:
+            weights = torch.add(weights, wide(known.cost), alpha=known.step)
+        difference, value = ahead.gap(behind, weights, known.factor, known.add_up)
+        if factors:
+            more = (inner(others, factors) - inner(rest, factors)) * known.factor
+            value = value + (more.sum() if known.add_up else more)
+        # Only what the gradient needs, and neither input nor output, so that no reference closes a circle.
+        ctx.difference, ctx.others, ctx.factor = difference, list(zip(others, rest, strict=True)), known.factor
+        ctx.parts = [(part.shape, part.dtype) for part in parts]
+        return value
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
-        (grad,), gradients = grads, []
-        for ahead, behind, (shape, dtype) in zip(*ctx.decisions, ctx.parts, strict=True):
-            if shape == (*grad.shape, *ahead.entries):
-                total = ahead.dense(grad.dtype) - behind.dense(grad.dtype)
-                total = total * grad[(..., *[None] * len(ahead.entries))]
-            else:  # shared by instances
-                weights = grad.unsqueeze(-1)
-                total = ahead.sum_to(shape, grad.dtype, weights) - behind.sum_to(shape, grad.dtype, weights)
-            gradients.append(to_dtype(total, dtype))
+        weights, ((shape, dtype), *factors) = grads[0] * ctx.factor, ctx.parts
+        each = weights[(..., *[None] * (len(shape) - weights.dim()))] if weights.dim() else weights
+        gradients = [to_dtype(ctx.difference * each, dtype)]
+        for ends, (own, kept) in zip(ctx.others, factors, strict=True):
+            ahead, behind = (end.sum_to(own, weights.dtype, weights.unsqueeze(-1)) for end in ends)
+            gradients.append(to_dtype(ahead - behind, kept))
         return None, *once((), gradients)
 
 
-def gap(ahead: Decision, behind: Decision, parts: Sequence[Tensor]) -> Tensor:
-    """``<parts, ahead> - <parts, behind>``, (...). Differentiable in the parts, once: the decisions depend on them."""
+class _Known(NamedTuple):
+    """What a gap is besides the parts: in one argument, because autograd looks at each."""
+
+    ahead: Decision
+    behind: Decision
+    cost: Tensor | None
+    step: float
+    factor: float
+    add_up: bool
+
+
+def gap(
+    ahead: Decision,
+    behind: Decision,
+    parts: Sequence[Tensor],
+    *,
+    cost: Tensor | None = None,
+    step: float = 0.0,
+    times: float = 1.0,
+    reduction: Reduction = "none",
+) -> Tensor:
+    """``times * (<parts, ahead> - <parts, behind>)``, (...) or reduced, in float32 at least.
+
+    Differentiable in the parts, of which the first has all batch axes; once, because the decisions depend on them.
+    A cost is added to the first part, times the step.
+    """
     if inside_transform():
-        parts = guarded(*parts)
-        return inner(ahead, parts) - inner(behind, parts)
-    value: Tensor = _Gap.apply((ahead, behind), *parts)
+        first, *factors = guarded(*parts)
+        parts = (first if cost is None else wide(first) + step * wide(cost), *factors)
+        return reduce(inner(ahead, parts) - inner(behind, parts), reduction) * times
+    if reduction == "mean":
+        instances = ahead[0].slots.shape[:-1].numel()
+        times = times / instances if instances else math.nan
+    value: Tensor = _Gap.apply(_Known(ahead, behind, cost, step, times, reduction != "none"), *parts)
     return value

@@ -12,11 +12,12 @@ where y_(t) maximises ``<t, y>``. That is twice the structured hinge with half t
 the regret ``<c, y> - <c, y*>`` of the prediction y. With scores that are the true costs, ``s = -c``, it is 0.
 """
 
+import math
 from typing import Any
 
 from torch import Tensor
 
-from directloss.losses.hinge import structured_hinge
+from directloss.losses.hinge import hinge
 from directloss.losses.reduction import Reduction
 from directloss.parts import Scores
 from directloss.structures.base import Structure
@@ -51,7 +52,4 @@ def spo_plus(
         >>> loss.item(), scores.grad
         (5.0, tensor([[-2.,  2.]]))
     """
-    found = structured_hinge(
-        scores, cost, structure, fear=0.5, target=target, reduction=reduction, return_structure=return_structure
-    )
-    return (2 * found[0], found[1]) if return_structure else 2 * found
+    return hinge(scores, cost, structure, 0.5, math.inf, target, reduction, return_structure, times=2.0)

@@ -198,7 +198,9 @@ class Structure(ABC):
         if not isinstance(target, Tensor) or not broadcasts(target.shape, shape):
             got = f"shape {tuple(target.shape)}" if isinstance(target, Tensor) else type(target).__name__
             raise ValueError(f"target: got {got}, expected a structure shaped like the scores {shape}")
-        return self._complete(target.detach().to(parts[0]).expand(shape), entries)
+        if target.requires_grad or target.dtype != parts[0].dtype or target.device != parts[0].device:
+            target = target.detach().to(parts[0])
+        return self._complete(target if target.shape == shape else target.expand(shape), entries)
 
     def _complete(self, target: Tensor, entries: tuple[torch.Size, ...]) -> tuple[Vertices, ...]:
         return (Vertices.of_dense(target, self.entry_dims),)
