@@ -22,6 +22,7 @@ LAYERS = [
         "threads",
         "compiling",
         "dtypes",
+        "layout",
         "parts",
         "parts_kernel",
         "noise",

@@ -5,7 +5,8 @@ import itertools
 import pytest
 import torch
 
-from directloss.parts import Layout, Vertices, as_parts, pack
+from directloss.layout import Layout, pack
+from directloss.parts import Vertices, as_parts
 
 ENTRIES = torch.Size((3, 2, 4))
 LEADING = (2, 5, 3)  # steps, samples, one batch axis

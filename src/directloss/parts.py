@@ -6,7 +6,7 @@ subsets of the decision, which broadcast over the batch and over positions.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -290,26 +290,3 @@ def on_cpu(tensor: Tensor) -> bool:
 def _own_entries(shape: Sequence[int], entries: torch.Size) -> torch.Size:
     """The sizes of the last axes of a tensor that broadcasts to (..., *entries), with ones where it has none."""
     return torch.Size([1] * (len(entries) - len(shape)) + list(shape[max(0, len(shape) - len(entries)) :]))
-
-
-class Layout(NamedTuple):
-    """Which tensors a tuple of ``Vertices`` is made of, so that it can pass through autograd as tensors."""
-
-    parts: tuple[tuple[torch.Size, bool, bool], ...]
-
-    @classmethod
-    def of(cls, vertices: Sequence[Vertices]) -> "Layout":
-        return cls(tuple((v.entries, v.positions is not None, v.values is not None) for v in vertices))
-
-    def unpack(self, tensors: Iterable[Tensor]) -> tuple[Vertices, ...]:
-        """The vertices of ``pack``'s tensors."""
-        rest = iter(tensors)
-        return tuple(
-            Vertices(entries, next(rest) if positions else None, next(rest) if values else None)
-            for entries, positions, values in self.parts
-        )
-
-
-def pack(vertices: Sequence[Vertices]) -> list[Tensor]:
-    """The tensors of vertices, in the order of their ``Layout``."""
-    return [tensor for v in vertices for tensor in (v.positions, v.values) if tensor is not None]

@@ -5,8 +5,9 @@ import torch
 from torch import Tensor
 
 from directloss import threads
+from directloss.layout import Layout, pack
 from directloss.losses.solving import Tensors
-from directloss.parts import Layout, Vertices, pack
+from directloss.parts import Vertices
 from directloss.structures.base import Structure
 
 _MOST_SOLVES = 10_000

@@ -8,11 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from directloss.layout import Layout, pack
 from directloss.losses.once import once
 from directloss.losses.sampling import scale_and_noise
 from directloss.losses.solving import Tensors, solved
 from directloss.noise import Gumbel, Noise
-from directloss.parts import Layout, Scores, Vertices, as_parts, pack
+from directloss.parts import Scores, Vertices, as_parts
 from directloss.perturbation import Scale, perturbed
 from directloss.structures.base import Structure, check_structure_type
 

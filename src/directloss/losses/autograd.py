@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from directloss.layout import Layout, pack
 from directloss.losses.once import once
-from directloss.parts import Layout, pack
 from directloss.perturbation import perturbed
 
 if TYPE_CHECKING:

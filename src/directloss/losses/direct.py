@@ -29,13 +29,14 @@ import torch
 from torch import Tensor
 
 from directloss.dtypes import to_dtype, wide_dtype
+from directloss.layout import Layout
 from directloss.losses.autograd import Attach, AttachInTransform
 from directloss.losses.epsilon import Epsilon, fit_epsilon
 from directloss.losses.reduction import Reduction, check_reduction, reduce
 from directloss.losses.sampling import sampled, scale_and_noise
 from directloss.losses.task import Augmented, Cost, check_function, solve_task
 from directloss.noise import Gumbel, Noise
-from directloss.parts import Layout, Scores, Vertices, as_parts, fit_cost
+from directloss.parts import Scores, Vertices, as_parts, fit_cost
 from directloss.perturbation import Scale
 from directloss.structures.base import Structure, check_structure_type
 from directloss.transforms import inside_transform

@@ -7,8 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from directloss.layout import Layout, pack
 from directloss.losses.autograd import lead
-from directloss.parts import Layout, Vertices, pack
+from directloss.parts import Vertices
 from directloss.structures.base import Structure
 from directloss.transforms import inside_transform
 
