@@ -157,6 +157,8 @@ def test_what_is_wrong_is_said():
         small(["spo"])
     with pytest.raises(TypeError, match="mine is int, expected a name"):
         small({"mine": 3})
+    with pytest.raises(ValueError, match="rate_end is 2, expected a share between 0 and 1"):
+        dl.compare(LINEAR, (X, COST), dl.Choice(), ["spo+"], rate_end=2)
     with pytest.raises(ValueError, match="expected shares that leave some for training"):
         small({"direct": direct}, validation=0.8)
     with pytest.raises(ValueError, match="N of each"):
@@ -250,6 +252,21 @@ def test_targets_are_the_best_decisions():
     fit(PROBLEM, Method(loss, "target"), plan(epochs=1, batch=80), 0)
     order = torch.randperm(80, generator=torch.Generator().manual_seed(0))
     assert torch.equal(found[0], dl.Choice().solve(-COST[:80][order]))
+
+
+@pytest.mark.parametrize(("end", "rates"), [(1.0, [0.5] * 4), (0.2, [0.5, 0.4, 0.3, 0.2])])
+def test_the_learning_rate_falls_linearly_to_the_share_that_is_left(end, rates):
+    found = []
+
+    class Watched(torch.optim.SGD):
+        def step(self):
+            found.append(self.param_groups[0]["lr"])
+
+    def loss(scores, cost, structure):
+        return scores.sum()
+
+    fit(PROBLEM, Method(loss), Plan(functools.partial(Watched, lr=0.5), epochs=4, batch=80, rate_end=end), 0)
+    torch.testing.assert_close(found, rates)
 
 
 def test_a_warm_start_is_least_squares_and_initial_scores_are_multiplied():

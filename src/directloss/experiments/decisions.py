@@ -74,6 +74,7 @@ class Config:
     epochs: int = option(20, "Of training.", least=1)
     batch: int = option(32, "Instances a step.", least=1)
     rate: float = 1e-2
+    rate_end: float = option(1.0, "The share of the learning rate that is left in the end.", least=0, most=1)
     epochs_times: float = option(1.0, "Train so many times as long.", above=0, preset=1.0)
     rate_times: float = option(1.0, "Learn so many times as fast.", above=0, preset=1.0)
     scores_times: float = option(1.0, "Multiply the initial scores.", above=0, preset=1.0)
@@ -100,11 +101,22 @@ class Config:
             epochs,
             batch=self.batch,
             warm_start=self.warm_start,
+            rate_end=self.rate_end,
             scores=self.scores_times,
         )
 
 
-_ANY_TASK = ("epochs", "batch", "epochs_times", "rate_times", "scores_times", "optimizer", "warm_start", "seed")
+_ANY_TASK = (
+    "epochs",
+    "batch",
+    "rate_end",
+    "epochs_times",
+    "rate_times",
+    "scores_times",
+    "optimizer",
+    "warm_start",
+    "seed",
+)
 
 
 def published(task: str, loss: str) -> Config:

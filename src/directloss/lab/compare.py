@@ -62,6 +62,7 @@ def compare(
     seconds: float | None = None,
     batch: int = 32,
     optimizer: Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer] = _ADAM,
+    rate_end: float = 1.0,
     warm_start: int = 0,
     validation: float = 0.2,
     test: float | Sequence[Tensor] = 0.25,
@@ -86,6 +87,7 @@ def compare(
         seconds: of every training, instead of epochs: expensive losses then get fewer steps.
         batch: instances a step.
         optimizer: makes an optimiser of parameters. Default Adam at 1e-2.
+        rate_end: the share of the learning rate that is left in the end, to which it falls linearly.
         warm_start: so many of the epochs are least squares, for all losses.
         validation: the share that chooses the epoch; with 0 the last epoch is tested.
         test: the share that is tested, or instances of their own, as in ``data``.
@@ -115,7 +117,9 @@ def compare(
     held = 0.0 if apart is not None else float(test)  # type: ignore[arg-type]
     if not 0 <= validation < 1 or not 0 <= held < 1 or validation + held >= 1 or (apart is None and not held):
         raise ValueError(f"validation is {validation} and test {test}; expected shares that leave some for training")
-    plan = Plan(optimizer, epochs, seconds, batch, warm_start)
+    if not 0 <= rate_end <= 1:
+        raise ValueError(f"rate_end is {rate_end}, expected a share between 0 and 1")
+    plan = Plan(optimizer, epochs, seconds, batch, warm_start, rate_end=rate_end)
     measured = (
         {"regret": Metric(normalized_regret)} if metric is None else {"metric": Metric(_given(metric), percent=False)}
     )
@@ -126,7 +130,8 @@ def compare(
         tested, validated, trained = (everyone[part] for part in torch.tensor_split(order, ends))
         return Problem(net, structure, trained, apart or tested, validated if len(validated) else None, measured)
 
-    what = fingerprint(net, data, structure, epochs, seconds, batch, optimizer, warm_start, validation, test, metric)
+    how = (epochs, seconds, batch, optimizer, rate_end, warm_start)
+    what = fingerprint(net, data, structure, *how, validation, test, metric)
     experiment = Experiment(
         name="compare",
         command="compare",

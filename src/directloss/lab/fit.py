@@ -24,6 +24,7 @@ class Plan:
     batch: int = 32
     warm_start: int = 0  # epochs of least squares before the rule's own
     scores: float = 1.0  # times the initial ones: the last layer's parameters are multiplied by it
+    rate_end: float = 1.0  # the share of the learning rate that is left in the end; it falls linearly, epoch by epoch
 
 
 def fit(
@@ -42,14 +43,17 @@ def fit(
     _enlarge(net, plan.scores)
     order, noise = torch.Generator().manual_seed(seed), torch.Generator().manual_seed(2**31 + seed)
     optimizer = plan.optimizer(net.parameters())
+    rates = [group["lr"] for group in optimizer.param_groups]
     step = method.start(problem.structure_of(problem.train[: plan.batch]), problem.train.target)
     warm = METHODS["least-squares"].start(problem.structure_of(problem.train[:1]))
     (first, metric), *_ = problem.metrics.items()
     sign = -1 if metric.higher else 1
     spent, epoch, kept, course = 0.0, 0, {}, []  # type: float, int, dict[str, Any], list[dict[str, float]]
-    best = float("inf")
-    while epoch < plan.epochs if plan.seconds is None else spent < plan.seconds:
+    best, done = float("inf"), 0.0
+    while done < 1:
         start = time.perf_counter()
+        for group, rate in zip(optimizer.param_groups, rates, strict=True):
+            group["lr"] = rate * (1 - done * (1 - plan.rate_end))
         net.train()
         rule = warm if epoch < plan.warm_start else step
         limit = None if plan.seconds is None else start + plan.seconds - spent

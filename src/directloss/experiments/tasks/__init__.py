@@ -53,7 +53,7 @@ TASKS = {
     ),
     "matching": Task(
         "directloss.experiments.tasks.matching:matching",
-        {"train": 10_000, "unseen": False, "epochs": 30, "batch": 70, "rate": 1e-3},
+        {"train": 10_000, "unseen": False, "epochs": 30, "batch": 70, "rate": 1e-3, "rate_end": 0.0},
         {"epsilon": 1.0, "sides": "both", "scale": 1.0, "samples": 1},
     ),
 }
