@@ -29,8 +29,8 @@ def steps(instances: slice) -> Tensor:
     return criterion.found.value
 
 
-def run(rank: int, shares: Sequence[slice], meeting: str, folder: str) -> None:
+def run(rank: int, splits: Sequence[Sequence[slice]], meeting: str, folder: str) -> None:
     torch.set_num_threads(1)
-    distributed.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=len(shares))
-    torch.save(steps(shares[rank]), f"{folder}/{rank}.pt")
+    distributed.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=len(splits[0]))
+    torch.save([steps(shares[rank]) for shares in splits], f"{folder}/{rank}.pt")
     distributed.destroy_process_group()

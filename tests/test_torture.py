@@ -49,7 +49,7 @@ def rows(store):
 
 
 KILLS = [
-    *[pytest.param(SORT, [], id=f"sort-{number}") for number in range(16 if LONG else 2)],
+    *[pytest.param(SORT, [], id=f"sort-{number}") for number in range(16 if LONG else 1)],
     *[pytest.param(SORT, ["--jobs", "2"], id=f"sort-2-jobs-{number}") for number in range(12 if LONG else 1)],
     *[pytest.param(KNN, [], id=f"knn-{number}") for number in range(12 if LONG else 1)],
 ]
