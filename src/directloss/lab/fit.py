@@ -43,7 +43,7 @@ def fit(
     _enlarge(net, plan.scores)
     order, noise = torch.Generator().manual_seed(seed), torch.Generator().manual_seed(2**31 + seed)
     optimizer = plan.optimizer(net.parameters())
-    rates = [group["lr"] for group in optimizer.param_groups]
+    rates = [group["lr"] for group in optimizer.param_groups] if plan.rate_end < 1 else []
     step = method.start(problem.structure_of(problem.train[: plan.batch]), problem.train.target)
     warm = METHODS["least-squares"].start(problem.structure_of(problem.train[:1]))
     (first, metric), *_ = problem.metrics.items()
@@ -52,7 +52,7 @@ def fit(
     best, done = float("inf"), 0.0
     while done < 1:
         start = time.perf_counter()
-        for group, rate in zip(optimizer.param_groups, rates, strict=True):
+        for group, rate in zip(optimizer.param_groups, rates, strict=False):
             group["lr"] = rate * (1 - done * (1 - plan.rate_end))
         net.train()
         rule = warm if epoch < plan.warm_start else step
