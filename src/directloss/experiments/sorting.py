@@ -41,8 +41,8 @@ class Config:
     scale_learning_rate: float = 1e-6  # SGD, scale net; its gradient is a sum over samples and sequences, without 1/eps
     # Where epsilon is found, a learned scale is one number, its logarithm learned by Adam; it begins at scale_start
     # times the spread of the first scores. Annealing takes it to scale_end by the same factor in each step.
-    scale_start: float = 30.0
-    scale_end: float = 1.0
+    scale_start: float = option(30.0, "Of a learned scale where epsilon is found, and of annealing.", above=0)
+    scale_end: float = option(1.0, "Of annealing, which falls by the same factor in each step.", above=0)
     # Gumbel-Sinkhorn
     temperature: float = 1.0
     iterations: int = 20
