@@ -1,12 +1,13 @@
 """What share of the machine's rate a training step of the neighbours' experiment reaches.
 
     python benchmarks/step.py [--data cifar-10] [--methods dsl,softmax-knn] [--net whitenet] [--widths 32,64]
-                              [--rounds 7] [--threads 2] [--profile] [--markdown FILE]
+                              [--precision bfloat16] [--rounds 7] [--threads 2] [--profile] [--markdown FILE]
 
 A step is all of it: images varied and normalised, forward, loss, dense backward, optimiser. Its floating-point
 operations are those that torch executes (matrix products and convolutions, forward and backward; what has no gradient
 is not counted). The machine's rate is that of one large convolution, 256 to 256 channels on 15 x 15, forward, in the
-same process and in turns with the steps; each is the best of all rounds. `--profile` adds where the time goes.
+same process, in the step's own precision and in turns with the steps; each is the best of all rounds. `--profile` adds
+where the time goes.
 """
 
 import argparse
@@ -22,6 +23,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from directloss import data
 from directloss.experiments.images import Images
 from directloss.experiments.memory import keep_freed_memory
+from directloss.experiments.neighbor_recipes import PRECISIONS
 from directloss.experiments.neighbor_training import Training
 from directloss.experiments.neighbors import EXPERIMENT
 from directloss.experiments.ranks import Ranks
@@ -30,11 +32,12 @@ from directloss.lab.table import markdown
 
 
 class LargeConvolution:
-    """The rate to compare with."""
+    """The rate to compare with, in a given precision."""
 
-    def __init__(self) -> None:
-        self.filters = nn.Conv2d(256, 256, 3, padding=1, bias=False).to(memory_format=torch.channels_last)
-        self.images = torch.randn(200, 256, 15, 15).to(memory_format=torch.channels_last)
+    def __init__(self, dtype: torch.dtype) -> None:
+        layout = {"dtype": dtype, "memory_format": torch.channels_last}
+        self.filters = nn.Conv2d(256, 256, 3, padding=1, bias=False).to(**layout)
+        self.images = torch.randn(200, 256, 15, 15).to(**layout)
 
     @torch.no_grad()
     def run(self) -> None:
@@ -65,6 +68,7 @@ def main() -> None:
     parser.add_argument("--methods", default="dsl,softmax-knn")
     parser.add_argument("--net", default="whitenet")
     parser.add_argument("--widths", default="32,64")
+    parser.add_argument("--precision", default="bfloat16", choices=PRECISIONS)
     parser.add_argument("--k", type=int, default=5)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--threads", type=int, default=2)
@@ -73,15 +77,17 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     keep_freed_memory()
-    facts = f"commit {code_version()}, {machine()}, {options.threads} threads, {options.data}, k = {options.k}"
+    facts = f"commit {code_version()}, {machine()}, {options.threads} threads, {options.precision}"
+    facts += f", {options.data}, k = {options.k}"
     print(facts)
     images = Images(data.load(options.data), 200 if options.data == "digits" else 5000)
-    large, lines = LargeConvolution(), []
+    lines = []
     for width in map(int, options.widths.split(",")):
-        runs, sizes = {"": large.run}, {}
+        runs, sizes = {"": LargeConvolution(getattr(torch, options.precision)).run}, {}
         for method in options.methods.split(","):
             config = EXPERIMENT.recipes["best"](options.data, method, options.k, options.net, 0)
-            training = Training(replace(config, width=width, sparse=False), images, Ranks())
+            config = replace(config, width=width, sparse=False, precision=options.precision)
+            training = Training(config, images, Ranks())
             training.net.train()
             batch = next(training.batches())
             runs[method] = lambda training=training, batch=batch: training.step(*batch)
