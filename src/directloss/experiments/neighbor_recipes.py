@@ -180,8 +180,8 @@ def _on_whitenet(data: str, method: str, k: int) -> dict[str, Any]:
         "precision": "bfloat16",
     }
     own = {
-        "neuralsort": {"temperature": 256.0 if data == "cifar-10" else 64.0},
-        "neuralsort-stochastic": {"temperature": 256.0 if data == "cifar-10" else 64.0, "samples": 5},
+        "neuralsort": {"temperature": 1024.0},
+        "neuralsort-stochastic": {"temperature": 1024.0, "samples": 5},
         "relaxsubsample": {"temperature": 1.0, "samples": 5},
         "softmax-knn": {"smoothing": 0.2},
     }
