@@ -3,6 +3,7 @@
 import csv
 import json
 import sqlite3
+from pathlib import Path
 
 import distributed
 import pytest
@@ -484,6 +485,44 @@ def test_results_are_listed_exported_and_deleted(run, capfd):
     with pytest.raises(SystemExit):
         main(["results", "delete", rows[0]["config_hash"]])
     assert "no configuration in directloss.sqlite starts with" in capfd.readouterr().err
+
+
+def test_exported_results_are_imported_as_they_were_and_only_once(run):
+    run(*sort())
+    run("results", "export", "--format", "json", "--output", "rows.json")
+    assert run("results", "import", "rows.json", "--store", "other.db") == (
+        "Imported 4 repetitions; 0 were there already.\n"
+    )
+    assert json.loads(run("results", "export", "--format", "json", "--store", "other.db")) == json.loads(
+        Path("rows.json").read_text()
+    )
+    # Nothing is left to train: the same command finds every repetition.
+    assert run(*sort(store="other.db"), "--json") == run(*sort(), "--json")
+    assert run("results", "import", "rows.json", "--store", "other.db") == (
+        "Imported 0 repetitions; 4 were there already.\n"
+    )
+
+
+BAD_FILES = {
+    "{}": "it is dict, expected a list of rows",
+    "[": "is not what results export --format json writes",
+    "[3]": "a row is of the experiment 3, expected of",
+    '[{"experiment": "swimming"}]': "a row is of the experiment 'swimming', expected of sorting",
+    '[{"experiment": "sorting", "repetition": "0"}]': "a row has repetition '0', expected of type int",
+    '[{"experiment": "sorting", "repetition": 0, "code": "a", "finished": "b", "method": "dsl", "size": 5}]': (
+        "what is not a result of sorting"
+    ),
+}
+
+
+@pytest.mark.parametrize(("text", "message"), BAD_FILES.items())
+def test_a_file_that_is_not_of_results_is_refused_whole(run, capfd, text, message):
+    Path("rows.json").write_text(text)
+    with pytest.raises(SystemExit) as stopped:
+        main(["results", "import", "rows.json"])
+    assert stopped.value.code == 2
+    assert message in capfd.readouterr().err
+    assert not Path("directloss.sqlite").exists()
 
 
 def test_processes_give_the_table_of_one(table):

@@ -13,7 +13,7 @@ from directloss.lab.command import STORE, StorePath, configured, make_app, run_a
 DataDir = Annotated[Path | None, Parameter(help="Default $DIRECTLOSS_DATA_DIR, then ~/.cache/directloss.")]
 
 app = make_app(name="directloss", help="Train networks through discrete decisions.", version=__version__)
-results = make_app(name="results", help="List, export or delete saved results.")
+results = make_app(name="results", help="List, export, import or delete saved results.")
 data = make_app(name="data", help="List, download or check the image data sets.")
 for name, (_, text) in DECLARED.items():
     app.command(f"directloss.experiments.commands:{name}", name=name, help=text)
@@ -57,6 +57,20 @@ def export(
     from directloss.lab.results import export
 
     export(store, format, output)
+
+
+@results.command(name="import")
+@configured("results import", COMMANDS)
+def import_results(
+    file: Annotated[Path, Parameter(help="What results export --format json wrote.")],
+    *,
+    store: StorePath = STORE,
+) -> None:
+    """Add the repetitions of a file to a store; those that are there stay as they are."""
+    from directloss.experiments import all_declared
+    from directloss.lab.results import load
+
+    load(store, file, all_declared())
 
 
 @results.command

@@ -58,7 +58,7 @@ class Config:
     # a query's distances.
     scale_input: str = option("image", "What the scale depends on.", of=lambda: ("image", "embedding", "one"))
     scale_optimizer: str = "sgd"
-    scale_learning_rate: float = option(1e-6, "Of the scale, or of the classifier of softmax-knn.", above=0)
+    scale_learning_rate: float = option(1e-6, "Of the scale.", above=0)
     scale_start: float = option(1.0, "Of one scale, and of annealing.", above=0)
     scale_end: float = option(0.1, "Of annealing, which falls by the same factor in each step.", above=0)
     # relaxations

@@ -1,9 +1,11 @@
 """``directloss results``: what a store holds."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
+from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 from directloss.errors import UserError
 from directloss.files import write_atomically
@@ -54,6 +56,59 @@ def export(path: Path, form: str, output: Path | None) -> None:
         print(text, end="")
     else:
         write_atomically(output, text)
+
+
+def load(path: Path, file: Path, experiments: Sequence[Experiment]) -> None:
+    """Add the repetitions of a JSON file that ``export`` wrote, and say how many are new to the store."""
+    known = {experiment.name: experiment for experiment in experiments}
+    try:
+        records = json.loads(file.read_text(encoding="utf-8"))
+        if not isinstance(records, list):
+            raise ValueError(f"it is {type(records).__name__}, expected a list of rows")
+        rows = [_row(record, known) for record in records]
+    except OSError as error:
+        raise UserError(f"cannot read {file} ({error.strerror}); give a file of results export --format json") from None
+    except (ValueError, RecursionError) as error:
+        raise UserError(
+            f"{file} is not what results export --format json writes ({error}); nothing was imported"
+        ) from None
+    with closing(Store(path)) as store:
+        before = sum(1 for _ in store.rows())
+        for row in rows:
+            key = replace(known[row.experiment].key(known[row.experiment].parse(row)), methods=row.methods)
+            store.add(key, [(row.repetition, row.result | {"code": row.code, "finished": row.finished})])
+        new = sum(1 for _ in store.rows()) - before
+    print(f"Imported {new} repetitions; {len(rows) - new} were there already.")
+
+
+_ORIGIN = {"repetition": int, "code": str, "finished": str}
+
+
+def _row(record: Any, known: Mapping[str, Experiment]) -> Row:
+    """A row of the store from one that was exported flat; ValueError if it is not a result of a known experiment."""
+    if not isinstance(record, dict) or record.get("experiment") not in known:
+        name = record.get("experiment") if isinstance(record, dict) else record
+        raise ValueError(f"a row is of the experiment {name!r}, expected of {', '.join(known)}")
+    for name, kind in _ORIGIN.items():
+        if type(record.get(name)) is not kind:
+            raise ValueError(f"a row has {name} {record.get(name)!r}, expected of type {kind.__name__}")
+    experiment = known[record["experiment"]]
+    settings = {one.name for one in fields(experiment.config)}
+    config = {name: value for name, value in record.items() if name in settings}
+    apart = {*settings, *_ORIGIN, "experiment", "config_hash", "version", "methods"}
+    row = Row(
+        record["experiment"],
+        str(record.get("config_hash", "")),
+        record["repetition"],
+        config,
+        {name: value for name, value in record.items() if name not in apart},
+        record["code"],
+        record["finished"],
+        record.get("version", 1),
+        record.get("methods", ""),
+    )
+    experiment.parse(row)
+    return row
 
 
 def delete(path: Path, key: str) -> None:

@@ -211,11 +211,17 @@ class Store:
     def add(self, key: Key, results: Iterable[tuple[int, dict[str, Any]]]) -> None:
         """Save finished repetitions, in one transaction. One that is there already stays as it is.
 
-        A result that names its ``code`` was made with those commits, others with the present one.
+        A result that names its ``code`` was made with those commits, others with the present one; one that names when
+        it ``finished`` is of then, others of now.
         """
         now = datetime.now(UTC).isoformat(timespec="seconds")
         new = [
-            (number, json.dumps({k: v for k, v in result.items() if k != "code"}), result.get("code") or code_version())
+            (
+                number,
+                json.dumps({k: v for k, v in result.items() if k not in ("code", "finished")}),
+                result.get("code") or code_version(),
+                result.get("finished") or now,
+            )
             for number, result in results
         ]
         if not new:
@@ -227,8 +233,8 @@ class Store:
                 self._db.execute(f"PRAGMA user_version={FORMAT}")
             name, text = self._find(key) or (self._free_name(key), json.dumps(dict(key.config), sort_keys=True))
             rows = [
-                (key.experiment, name, number, text, result, commit, now, key.version, key.methods)
-                for number, result, commit in new
+                (key.experiment, name, number, text, result, commit, finished, key.version, key.methods)
+                for number, result, commit, finished in new
             ]
             self._db.executemany("INSERT INTO results VALUES (?,?,?,?,?,?,?,?,?) ON CONFLICT DO NOTHING", rows)
 
