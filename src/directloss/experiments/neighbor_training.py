@@ -154,21 +154,21 @@ class Training:
             logits = self.train_companion(leaf)
             return nn.functional.cross_entropy(logits, labels, label_smoothing=config.smoothing), 0.0
         bank, bank_labels = ranks.gather(leaf[:candidates]), ranks.gather_labels(labels[:candidates])
-        alone = config.queries == 0
-        queries = slice(0, candidates) if alone else slice(candidates, None)
-        asking, scale = leaf[queries], 1.0 if config.method == "direct1" else 0.0  # type: Tensor, float | Tensor
+        among = config.queries == 0  # the queries are the candidates themselves
+        chosen = slice(0, candidates) if among else slice(candidates, None)
+        queries, scale = leaf[chosen], 1.0 if config.method == "direct1" else 0.0  # type: Tensor, float | Tensor
         sigma = scale
         if config.method == "dsl":
-            scale = self.train_companion((inputs if config.scale_input == "image" else leaf.detach())[queries])
+            scale = self.train_companion((inputs if config.scale_input == "image" else leaf.detach())[chosen])
         elif config.method == "annealed":
-            scale = self.companion(asking).detach()
+            scale = self.companion(queries).detach()
         if isinstance(scale, Tensor):
             sigma = scale.mean().item()
             if isinstance(self.companion, nets.OneScale):
                 # In units of sigma: distances are, so epsilon is, and the gradient is that of log sigma.
-                asking, bank, scale = asking / sigma, bank / sigma, scale / sigma
-        own = ranks.index * candidates if alone else None
-        return self.criterion(asking, labels[queries], bank, bank_labels, scale, generator, own), float(sigma)
+                queries, bank, scale = queries / sigma, bank / sigma, scale / sigma
+        own = ranks.index * candidates if among else None
+        return self.criterion(queries, labels[chosen], bank, bank_labels, scale, generator, own), float(sigma)
 
     def state(self) -> dict[str, Any]:
         """Everything that training goes on from."""
