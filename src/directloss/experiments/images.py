@@ -73,26 +73,18 @@ def _erase(images: Tensor, side: int, generator: torch.Generator) -> Tensor:
 
 
 @torch.no_grad()
-def embed(net: nn.Module, images: Images, pictures: Tensor, chunk: int = 500, mirror: bool = False) -> Tensor:
-    """Embeddings of uint8 images, (N, D); with ``mirror`` the mean of an image's and its mirror image's."""
+def embed(net: nn.Module, images: Images, pictures: Tensor, chunk: int = 500) -> Tensor:
+    """Embeddings of uint8 images, (N, D)."""
     net.eval()
-    parts = (images.normalize(part) for part in pictures.split(chunk))
-    found = [(net(part) + net(part.flip(-1))) / 2 if mirror else net(part) for part in parts]
-    return torch.cat(found).float()  # also where the net computes in another precision
+    parts = [net(images.normalize(part)) for part in pictures.split(chunk)]
+    return torch.cat(parts).float()  # also where the net computes in another precision
 
 
-@torch.no_grad()
-def accuracy(
-    net: nn.Module,
-    k: int,
-    images: Images,
-    pictures: Tensor,
-    labels: Tensor,
-    bank_size: int | None = None,
-    mirror: bool = False,
-) -> float:
-    """The share that a majority of the k nearest training images labels rightly; of equal votes the nearer counts."""
-    bank, queries = (embed(net, images, part, mirror=mirror) for part in (images.train[:bank_size], pictures))
+def accuracy(k: int, images: Images, bank: Tensor, queries: Tensor, labels: Tensor) -> float:
+    """The share that a majority of the k nearest in the bank labels rightly; of equal votes the nearer counts.
+
+    ``bank`` are embeddings of the first training images.
+    """
     right = 0
     for part, truth in zip(queries.split(250), labels.split(250), strict=True):
         nearest = torch.cdist(part, bank).topk(k, largest=False).indices

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from directloss import data as image_data
 from directloss import nets
 from directloss.errors import UserError
-from directloss.experiments.images import Images, accuracy, augment
+from directloss.experiments.images import Images, accuracy, augment, embed
 from directloss.experiments.memory import keep_freed_memory
 from directloss.experiments.neighbor_methods import make_companion, rule, spread
 from directloss.experiments.neighbor_recipes import DIRECT, OF_ANY_WIDTH, Config
@@ -263,8 +263,8 @@ def train_cell(
         point = training.run_epoch(on_step)
         if ranks.index == 0:
             with training.precision():
-                held = (images.held, images.held_labels, config.bank)
-                point["validation_accuracy"] = accuracy(training.net, config.k, images, *held)
+                seen = [embed(training.net, images, part) for part in (images.train[: config.bank], images.held)]
+            point["validation_accuracy"] = accuracy(config.k, images, *seen, images.held_labels)
             training.curve.append({"epoch": training.epoch, **point})
             if point["validation_accuracy"] >= training.best["accuracy"]:
                 kept = {name: value.clone() for name, value in training.net.state_dict().items()}
@@ -276,10 +276,14 @@ def train_cell(
         return {}
     training.net.load_state_dict(training.best["net"])
     curve = training.curve
-    tested = (training.net, config.k, images, images.test, images.test_labels)
-    mirrored = {"mirrored_accuracy": 100 * accuracy(*tested, mirror=True)} if config.mirror else {}
+    parts = (images.train, images.test)
+    seen = [embed(training.net, images, part) for part in parts]
+    mirrored = {}
+    if config.mirror:
+        mean = [(one + embed(training.net, images, part.flip(-1))) / 2 for one, part in zip(seen, parts, strict=True)]
+        mirrored["mirrored_accuracy"] = 100 * accuracy(config.k, images, *mean, images.test_labels)
     return {
-        "accuracy": 100 * accuracy(*tested),
+        "accuracy": 100 * accuracy(config.k, images, *seen, images.test_labels),
         **mirrored,
         "validation_accuracy": 100 * training.best["accuracy"],
         "best_epoch": training.best["epoch"],
