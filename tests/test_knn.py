@@ -208,9 +208,7 @@ def test_mirrored_embeddings_are_a_column_of_their_own(images, tmp_path):
     training = Training(config, images, Ranks())
     checkpoints.restore(path, EXPERIMENT.key(config), training.restore)
     net = training.net
-    mean = [
-        (embed(net, images, part) + embed(net, images, part.flip(-1))) / 2 for part in (images.train, images.test)
-    ]
+    mean = [(embed(net, images, part) + embed(net, images, part.flip(-1))) / 2 for part in (images.train, images.test)]
     assert result["mirrored_accuracy"] == 100 * accuracy(config.k, images, *mean, images.test_labels)
     assert result["mirrored_accuracy"] != result["accuracy"]
     (whole,) = EXPERIMENT.tables([row(0, "dsl", 5, 99.0, mirrored_accuracy=99.5), row(0, "dsl", 3, 98.0)], "")
