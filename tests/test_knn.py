@@ -41,8 +41,8 @@ def test_every_method_learns_something(method, recipe, images, tmp_path):
     if recipe is paper:
         config = replace(config, learning_rate=0.03 if config.optimizer == "momentum" else 0.01, epochs=12)
     net = Training(config, images, Ranks()).net
-    seen = [embed(net, images, part) for part in (images.train, images.test)]
-    untrained = 100 * accuracy(3, images, *seen, images.test_labels)
+    bank, queries = (embed(net, images, part) for part in (images.train, images.test))
+    untrained = 100 * accuracy(3, images, bank, queries, images.test_labels)
     result = train(config, images, tmp_path / "checkpoint.pt")
     assert result["accuracy"] > untrained + 5
     assert [point["epoch"] for point in result["curve"]] == list(range(1, config.epochs + 1))

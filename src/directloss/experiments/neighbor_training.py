@@ -263,8 +263,8 @@ def train_cell(
         point = training.run_epoch(on_step)
         if ranks.index == 0:
             with training.precision():
-                seen = [embed(training.net, images, part) for part in (images.train[: config.bank], images.held)]
-            point["validation_accuracy"] = accuracy(config.k, images, *seen, images.held_labels)
+                bank, held = (embed(training.net, images, part) for part in (images.train[: config.bank], images.held))
+            point["validation_accuracy"] = accuracy(config.k, images, bank, held, images.held_labels)
             training.curve.append({"epoch": training.epoch, **point})
             if point["validation_accuracy"] >= training.best["accuracy"]:
                 kept = {name: value.clone() for name, value in training.net.state_dict().items()}
@@ -276,15 +276,14 @@ def train_cell(
         return {}
     training.net.load_state_dict(training.best["net"])
     curve = training.curve
-    parts = (images.train, images.test)
-    seen = [embed(training.net, images, part) for part in parts]
-    mirrored = {}
+    bank, queries = (embed(training.net, images, part) for part in (images.train, images.test))
+    tested = {"accuracy": 100 * accuracy(config.k, images, bank, queries, images.test_labels)}
     if config.mirror:
-        mean = [(one + embed(training.net, images, part.flip(-1))) / 2 for one, part in zip(seen, parts, strict=True)]
-        mirrored["mirrored_accuracy"] = 100 * accuracy(config.k, images, *mean, images.test_labels)
+        bank += embed(training.net, images, images.train.flip(-1))
+        queries += embed(training.net, images, images.test.flip(-1))
+        tested["mirrored_accuracy"] = 100 * accuracy(config.k, images, bank / 2, queries / 2, images.test_labels)
     return {
-        "accuracy": 100 * accuracy(config.k, images, *seen, images.test_labels),
-        **mirrored,
+        **tested,
         "validation_accuracy": 100 * training.best["accuracy"],
         "best_epoch": training.best["epoch"],
         "sigma": curve[training.best["epoch"] - 1]["sigma"],
