@@ -335,7 +335,7 @@ def test_curves_show_the_method_by_colour_and_each_k_by_itself():
     figure = curves.draw(rows)
     assert [axis.get_ylabel() for axis in figure.axes] == ["mnist, k = 1", "", "", "mnist, k = 5", "", ""]
     assert [axis.get_xlabel() for axis in figure.axes] == [""] * 3 + ["epoch"] * 3
-    titles = [label for name, label in curves.CURVES.items() if name != "sigma"]  # none of them has noise
+    titles = [label for name, label in curves.CURVES.items() if name not in ("noise", "sigma")]  # none of them has any
     assert [axis.get_title() for axis in figure.axes] == [*titles, "", "", ""]
     one, five = figure.axes[0], figure.axes[3]
     assert [line.get_ydata()[0] for line in (*one.lines, *five.lines)] == pytest.approx([0.6, 0.1, 0.1])  # 0.6: a mean
@@ -347,17 +347,32 @@ def test_curves_show_the_method_by_colour_and_each_k_by_itself():
     assert [text.get_text() for text in legend.texts] == ["dsl", "neuralsort"]
 
 
+def noisy(data, method, sigma, **others):
+    point = {"epoch": 1, "loss": 0.1, "validation_accuracy": 0.9, "active": 0.5, "sigma": sigma, **others}
+    return {"data": data, "method": method, "k": 5, "seed": 0, "curve": [point]}
+
+
 def test_the_scale_has_a_panel_for_the_methods_that_have_noise():
-    point = {"epoch": 1, "loss": 0.1, "validation_accuracy": 0.9, "active": 0.5}
-    rows = [
-        {"data": "mnist", "method": method, "k": 5, "seed": 0, "curve": [point | {"sigma": sigma}]}
-        for method, sigma in (("dsl", 3.0), ("neuralsort", 0.0))
+    figure = curves.draw([noisy("mnist", "dsl", 3.0), noisy("mnist", "neuralsort", 0.0)])
+    assert [axis.get_title() for axis in figure.axes] == [
+        label for name, label in curves.CURVES.items() if name != "noise"
     ]
-    figure = curves.draw(rows)
-    assert [axis.get_title() for axis in figure.axes] == list(curves.CURVES.values())
     assert [line.get_ydata().tolist() for line in figure.axes[-1].lines] == [[3.0]]
     assert figure.axes[-1].get_yscale() == "log"
     assert [text.get_text() for text in figure.legends[0].texts] == ["dsl", "neuralsort"]
+
+
+def test_the_scale_is_drawn_in_spreads_of_the_distances_where_any_is_known():
+    rows = [noisy("mnist", "dsl", 3.0), noisy("cifar-10", "dsl", 3.0, spread=6.0), noisy("cifar-10", "direct1", 1.0)]
+    figure = curves.draw(rows)
+    assert [axis.get_title() for axis in figure.axes[:4]] == [
+        label for name, label in curves.CURVES.items() if name != "sigma"
+    ]
+    mnist, cifar = figure.axes[3], figure.axes[7]
+    assert not mnist.axison
+    assert not mnist.lines
+    assert [line.get_ydata().tolist() for line in cifar.lines] == [[0.5]]
+    assert cifar.get_yscale() == "log"
 
 
 def test_a_net_that_cannot_take_the_images_is_refused(folder, capsys):
