@@ -393,6 +393,15 @@ def test_the_paper_recipe_keeps_its_limit_and_nets():
     assert (cell.epsilon, cell.limit, cell.sides) == (-2.0, 2.0, "both")
 
 
+@pytest.mark.parametrize("data", ["mnist", "fashion-mnist", "cifar-10"])
+def test_the_direct_methods_of_a_table_differ_in_their_scale_alone(data):
+    scales = ("scale_input", "scale_start", "scale_end", "scale_learning_rate")
+    *others, learned = (best(data, method, 5) for method in ("direct0", "direct1", "annealed", "dsl"))
+    same = {name: getattr(learned, name) for name in scales} | {"method": "dsl"}
+    assert {replace(config, **same) for config in others} == {learned}
+    assert learned.scale_start == others[-1].scale_start > others[-1].scale_end
+
+
 def test_settings_of_the_direct_loss_leave_a_relaxation_as_it_is():
     dsl, relaxed = EXPERIMENT.cells(data="cifar-10", methods="dsl,neuralsort")
     assert (dsl.sides, dsl.epsilon, dsl.samples) == ("one", -50.0, 30)
