@@ -129,16 +129,14 @@ def best(data: str, method: str, k: int, net: str | None = None, seed: int = 0) 
     if net == "whitenet":
         return make(**_on_whitenet(data, method, k))
     if net == "lenet":
-        # Noise begins large; learning, or annealing, takes it down.
-        falling = {"scale_input": "one", "scale_start": 10.0, "scale_end": 1.0, "scale_learning_rate": 0.03}
         return make(
             # In the same time: a relaxation has more to compute, and a direct loss spares half of the backward passes.
             epochs=24 if direct else 12,
             candidates=400 if data == "digits" else 500,
             sparse=direct,
             noise_variance=0.03,
+            scale_learning_rate=1e-3,
             temperature=1.0 if method == "relaxsubsample" else 16.0,
-            **(falling if method in ("dsl", "annealed") else {"scale_learning_rate": 1e-3}),
         )
     make = partial(
         make,
